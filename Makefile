@@ -1,0 +1,46 @@
+# The front door. Everything is built by CMake (see CMakePresets.json); these are short names.
+
+PREFIX  ?= /usr/local
+DESTDIR ?=
+
+.DEFAULT_GOAL := all
+.PHONY: all run test test-fast bench bench-fabric lint format install clean help
+MAKEFLAGS += --no-print-directory
+
+all: ## build everything, optimized, into build/ (this is what plain `make` does)
+	@scripts/build release
+
+run: ## install what is missing, build, and show it at work: two processes on this machine
+	@scripts/setup
+	@scripts/build release
+	@if [ -x scripts/tour ]; then scripts/tour; else build/bin/examples/02_remote_read; fi
+
+test: ## install what is missing, then lint and run all tests, also with sanitizers and fuzzers
+	@scripts/setup
+	@scripts/test
+
+test-fast: ## the fast tests of the release build only
+	@scripts/test --fast
+
+bench: bench-fabric ## all benchmarks
+
+bench-fabric: ## the fabric beside other transports, with the ratios
+	@scripts/setup bench
+	@scripts/build release
+	@scripts/bench-fabric
+
+lint: ## formatting, static analysis, and the rules of the tree
+	@scripts/lint
+
+format: ## format all C files in place
+	@scripts/lint --format
+
+install: all ## install to PREFIX (/usr/local), below DESTDIR if it is set
+	@cmake -S . -B build -DCMAKE_INSTALL_PREFIX="$(PREFIX)" > build/install.log
+	@DESTDIR="$(DESTDIR)" cmake --install build
+
+clean: ## remove everything that was built
+	@rm -rf build
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile

@@ -1,0 +1,16 @@
+# What `make install` puts where: the shared library, public headers, pkg-config file and man pages.
+# Programs are installed by remora_program(). The archive stays private: its symbols have no prefix.
+
+install(TARGETS remora LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/remora DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+  FILES_MATCHING PATTERN "*.h")
+
+configure_file(${CMAKE_SOURCE_DIR}/cmake/remora.pc.in ${CMAKE_BINARY_DIR}/remora.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/remora.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+foreach(section 1 3 7)
+  file(GLOB pages CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/docs/man/*.${section})
+  if(pages)
+    install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section})
+  endif()
+endforeach()

@@ -1,0 +1,131 @@
+/*
+ * Devices by name. The part before the first colon names the provider, the rest is the provider's
+ * business: "tcp", "verbs:mlx5_0", "fault:shm".
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/error.h"
+#include "fabric/provider.h"
+
+static const struct rmr_provider *find_provider(const char *name, const char **instance)
+{
+	size_t length = strcspn(name, ":");
+
+	for (int i = 0; fabric_providers[i]; i++) {
+		const struct rmr_provider *provider = fabric_providers[i];
+
+		if (strlen(provider->name) == length && memcmp(provider->name, name, length) == 0) {
+			*instance = name[length] == ':' ? name + length + 1 : "";
+			return provider;
+		}
+	}
+	return NULL;
+}
+
+static enum rmr_status no_such_device(const char *name)
+{
+	struct rmr_device_entry entries[32];
+	size_t count = rmr_device_list(entries, 32), used = 0;
+	char text[256] = "";
+
+	for (size_t i = 0; i < count && i < 32 && used < sizeof(text); i++) {
+		if (entries[i].usable)
+			used += (size_t)snprintf(text + used, sizeof(text) - used, " %s",
+						 entries[i].name);
+	}
+	return error_set(RMR_NO_DEVICE, "there is no device '%s'; there are:%s", name, text);
+}
+
+/* Every slot but region_free must be there: a provider that lacks one is our bug. */
+static void check_provider(const struct rmr_provider *p)
+{
+	assert(p->name && p->id && p->device_entry && p->device_init && p->device_fini);
+	assert(p->region_init && p->region_fini && p->region_export && p->remote_init &&
+	       p->remote_fini);
+	assert(p->queue_init && p->queue_fini && p->listener_init && p->listener_fini &&
+	       p->listener_next);
+	assert(p->accept && p->reject && p->connect && p->conn_fini);
+	assert(p->post && p->flush && p->poll && p->arm && p->recv_release);
+	assert(p->device_size >= sizeof(struct rmr_device) &&
+	       p->region_size >= sizeof(struct rmr_region) &&
+	       p->queue_size >= sizeof(struct rmr_queue) &&
+	       p->conn_size >= sizeof(struct rmr_conn) &&
+	       p->remote_size >= sizeof(struct rmr_remote) &&
+	       p->listener_size >= sizeof(struct rmr_listener) &&
+	       p->request_size >= sizeof(struct rmr_request));
+}
+
+enum rmr_status rmr_device_open(const char *name, const struct rmr_device_options *options,
+				struct rmr_device **out)
+{
+	static const struct rmr_device_options defaults;
+	const struct rmr_provider *provider;
+	struct rmr_device *device;
+	const char *instance;
+	enum rmr_status status;
+
+	if (!name || !out)
+		return error_set(RMR_INVALID,
+				 "rmr_device_open: no name, or nowhere to put the device");
+	provider = find_provider(name, &instance);
+	if (!provider || strlen(name) >= sizeof(device->info.name))
+		return no_such_device(name);
+	check_provider(provider);
+	device = calloc(1, provider->device_size);
+	if (!device)
+		return error_set(RMR_NO_MEMORY, "no memory for device '%s'", name);
+	device->provider = provider;
+	snprintf(device->info.name, sizeof(device->info.name), "%s", name);
+	snprintf(device->info.provider, sizeof(device->info.provider), "%s", provider->name);
+	status = provider->device_init(device, instance, options ? options : &defaults);
+	if (status != RMR_OK) {
+		free(device);
+		return error_context(status, "opening device '%s'", name);
+	}
+	*out = device;
+	return RMR_OK;
+}
+
+void rmr_device_close(struct rmr_device *device)
+{
+	if (!device)
+		return;
+	assert(atomic_load(&device->children) == 0);
+	device->provider->device_fini(device);
+	free(device);
+}
+
+const struct rmr_device_info *rmr_device_info(const struct rmr_device *device)
+{
+	return &device->info;
+}
+
+size_t rmr_device_list(struct rmr_device_entry *entries, size_t max)
+{
+	size_t count = 0;
+
+	for (int i = 0; fabric_providers[i]; i++) {
+		struct rmr_device_entry entry = {0};
+
+		for (unsigned k = 0; fabric_providers[i]->device_entry(k, &entry); k++) {
+			if (count < max)
+				entries[count] = entry;
+			count++;
+			entry = (struct rmr_device_entry){0};
+		}
+	}
+	return count;
+}
+
+enum rmr_status key_random(uint64_t *key)
+{
+	do {
+		if (getrandom(key, sizeof(*key), 0) != sizeof(*key))
+			return error_errno(RMR_SYSTEM, errno, "no random numbers from the kernel");
+	} while (*key == 0);
+	return RMR_OK;
+}

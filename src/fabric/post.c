@@ -1,0 +1,146 @@
+/*
+ * The fast path: checking and handing over works, and what providers say when they are done.
+ *
+ * All checks that need only the caller's side are here, so that a provider sees nothing but sound
+ * works: known operation, local memory inside a region of the same device, lengths within the
+ * limits. What concerns the peer's memory is checked by whoever touches it.
+ */
+#include "base/error.h"
+#include "fabric/provider.h"
+
+static enum rmr_status check_length(const struct rmr_conn *conn, const struct rmr_work *work)
+{
+	const struct rmr_device_info *info = &conn->queue->device->info;
+	size_t limit = work->op == RMR_OP_SEND ? conn->max_send : info->max_transfer;
+
+	if (work->length > limit)
+		return error_set(RMR_TOO_LONG, "%zu bytes, but %s takes at most %zu", work->length,
+				 work->op == RMR_OP_SEND ? "the peer" : info->name, limit);
+	if ((work->flags & RMR_INLINE) && work->length > info->max_inline)
+		return error_set(RMR_TOO_LONG, "%zu bytes inline, but '%s' takes at most %zu",
+				 work->length, info->name, info->max_inline);
+	return RMR_OK;
+}
+
+static enum rmr_status check_local(const struct rmr_conn *conn, const struct rmr_work *work)
+{
+	const struct rmr_region *region = work->region;
+	size_t offset;
+
+	if (work->length == 0 || (work->flags & RMR_INLINE))
+		return RMR_OK;
+	if (!region || region->device != conn->queue->device)
+		return error_set(RMR_INVALID, "local memory needs a region of the same device");
+	offset = (size_t)((uint8_t *)work->local - region->address);
+	if ((uint8_t *)work->local < region->address || offset > region->length ||
+	    work->length > region->length - offset)
+		return error_set(
+			RMR_INVALID, "%zu bytes at %p do not lie in the region of %zu at %p",
+			work->length, work->local, region->length, (void *)region->address);
+	return RMR_OK;
+}
+
+static enum rmr_status check_atomic(const struct rmr_conn *conn, const struct rmr_work *work)
+{
+	if (!(conn->queue->device->info.capabilities & RMR_CAP_ATOMIC))
+		return error_set(RMR_UNSUPPORTED, "device '%s' has no atomics",
+				 conn->queue->device->info.name);
+	if (work->length != 8 || work->offset % 8 || (uintptr_t)work->local % 8)
+		return error_set(RMR_INVALID, "an atomic works on 8 aligned bytes on both sides");
+	return RMR_OK;
+}
+
+static enum rmr_status check_work(const struct rmr_conn *conn, const struct rmr_work *work)
+{
+	enum rmr_status status;
+
+	if (work->op < RMR_OP_SEND || work->op > RMR_OP_FETCH_ADD)
+		return error_set(RMR_INVALID, "%d is no operation to post", (int)work->op);
+	if (work->op >= RMR_OP_READ && (work->flags & RMR_INLINE))
+		return error_set(RMR_INVALID, "only SEND and WRITE can be inline");
+	if (work->op != RMR_OP_SEND && (!work->remote || work->remote->conn != conn))
+		return error_set(RMR_INVALID, "the operation needs a remote of this connection");
+	if (work->op >= RMR_OP_COMPARE_SWAP) {
+		status = check_atomic(conn, work);
+		if (status != RMR_OK)
+			return status;
+	}
+	status = check_length(conn, work);
+	return status == RMR_OK ? check_local(conn, work) : status;
+}
+
+int rmr_post(struct rmr_conn *conn, const struct rmr_work *works, int count)
+{
+	enum rmr_status status = RMR_OK;
+	int good = 0, taken;
+
+	if (atomic_load_explicit(&conn->lost, memory_order_relaxed))
+		return error_set(RMR_DISCONNECTED, "the connection to %s is lost", conn->peer);
+	while (good < count && status == RMR_OK) {
+		status = check_work(conn, &works[good]);
+		good += status == RMR_OK;
+	}
+	if (good == 0)
+		return status;
+	taken = conn->provider->post(conn, works, good);
+	if (taken == 0)
+		return 0;
+	conn->held += (uint32_t)taken;
+	if (!(works[taken - 1].flags & RMR_MORE) || conn->held >= conn->options.auto_flush ||
+	    taken < count)
+		rmr_flush(conn);
+	else if (list_is_empty(&conn->held_link))
+		list_add_tail(&conn->queue->held, &conn->held_link);
+	return taken;
+}
+
+void rmr_flush(struct rmr_conn *conn)
+{
+	if (conn->held == 0)
+		return;
+	conn->held = 0;
+	if (!list_is_empty(&conn->held_link))
+		list_remove(&conn->held_link);
+	conn->provider->flush(conn);
+}
+
+void conn_deliver(struct rmr_conn *conn, void *data, size_t length)
+{
+	completion_ring_push(&conn->queue->ring, &(struct rmr_completion){.conn = conn,
+									  .op = RMR_OP_RECV,
+									  .data = data,
+									  .length = length});
+}
+
+void conn_deliver_imm(struct rmr_conn *conn, uint32_t immediate, size_t length)
+{
+	conn->queue->pending_imm++;
+	completion_ring_push(&conn->queue->ring, &(struct rmr_completion){.conn = conn,
+									  .op = RMR_OP_RECV_IMM,
+									  .immediate = immediate,
+									  .length = length});
+}
+
+void conn_lost(struct rmr_conn *conn, enum rmr_status status)
+{
+	if (atomic_exchange_explicit(&conn->lost, true, memory_order_relaxed))
+		return;
+	completion_ring_push(
+		&conn->queue->ring,
+		&(struct rmr_completion){.conn = conn, .op = RMR_OP_DISCONNECT, .status = status});
+}
+
+static void drop_entry(void *context, const struct rmr_completion *entry)
+{
+	struct rmr_queue *queue = context;
+
+	if (entry->op == RMR_OP_RECV)
+		recv_pool_put(&queue->recv, entry->data);
+	else if (entry->op == RMR_OP_RECV_IMM)
+		queue->pending_imm--;
+}
+
+void conn_forget(struct rmr_conn *conn)
+{
+	completion_ring_forget(&conn->queue->ring, conn, drop_entry, conn->queue);
+}

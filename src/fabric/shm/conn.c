@@ -1,0 +1,284 @@
+/*
+ * Connections: carrying works out, keeping those that must wait, ending.
+ *
+ * Most works are done before rmr_post returns. A message or an immediate waits when the ring is
+ * full; then everything posted after it waits too, in one FIFO, so completions keep the order of
+ * posting. A waiting work holds its region and its remote, which may be closed meanwhile.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "fabric/shm/shm.h"
+
+enum rmr_status shm_conn_prepare(struct shm_conn *conn, int *segment_fd)
+{
+	void *memory;
+	enum rmr_status status;
+
+	conn->socket = -1;
+	conn->peer_pidfd = -1;
+	conn->source.ready = shm_conn_ready;
+	list_init(&conn->device_link);
+	list_init(&conn->hot_link);
+	list_init(&conn->mappings);
+	conn->pending = calloc(conn->base.options.depth, sizeof(*conn->pending));
+	if (!conn->pending)
+		return error_set(RMR_NO_MEMORY, "no memory for a connection's works");
+	status = segment_create(sizeof(struct shm_segment), &memory, segment_fd);
+	if (status != RMR_OK)
+		return status;
+	conn->mine = memory;
+	return RMR_OK;
+}
+
+void shm_conn_introduce(struct shm_conn *conn, struct shm_packet *packet, enum packet_type type)
+{
+	*packet = (struct shm_packet){
+		.type = (uint8_t)type,
+		.private_length = conn->base.my_private_length,
+		.ring_cells = RING_CELLS,
+		.recv_size = conn->base.queue->options.recv_size,
+		.max_regions = SHM_MAX_REGIONS,
+	};
+	memcpy(packet->private_data, conn->base.my_private, RMR_PRIVATE_MAX);
+}
+
+enum rmr_status shm_conn_establish(struct shm_conn *conn, int socket,
+				   const struct shm_packet *packet, const int fds[PACKET_FDS],
+				   int peer_pid)
+{
+	struct shm_device *device = (struct shm_device *)conn->base.queue->device;
+	void *segment = NULL, *table = NULL;
+	enum rmr_status status;
+
+	status = segment_map(fds[0], sizeof(struct shm_segment), false, &segment);
+	if (status != RMR_OK)
+		return status;
+	conn->theirs = segment;
+	status = segment_map(fds[1], packet->max_regions * sizeof(struct shm_table_entry), false,
+			     &table);
+	if (status != RMR_OK)
+		return status;
+	conn->their_table = table;
+	conn->their_regions = packet->max_regions;
+	conn->writer =
+		(struct ring_writer){.cells = conn->mine->ring, .reader_head = &conn->theirs->head};
+	conn->reader =
+		(struct ring_reader){.cells = conn->theirs->ring, .my_head = &conn->mine->head};
+	conn->base.max_send =
+		packet->recv_size < SHM_MAX_MESSAGE ? packet->recv_size : SHM_MAX_MESSAGE;
+	conn->peer_pid = peer_pid;
+	status = queue_watch(conn->base.queue, socket, EPOLLIN | EPOLLRDHUP, &conn->source);
+	if (status != RMR_OK)
+		return status;
+	conn->socket = socket;
+	pthread_mutex_lock(&device->lock);
+	list_add_tail(&device->conns, &conn->device_link);
+	pthread_mutex_unlock(&device->lock);
+	shm_conn_heat(conn);
+	return RMR_OK;
+}
+
+static void drop_pending(struct shm_conn *conn)
+{
+	struct rmr_work *work = &conn->pending[conn->pending_head].work;
+
+	if (work->region)
+		region_drop(work->region);
+	if (work->remote)
+		remote_drop(work->remote);
+	conn->pending_head = (conn->pending_head + 1) % conn->base.options.depth;
+	conn->pending_count--;
+}
+
+void shm_conn_fini(struct rmr_conn *base)
+{
+	struct shm_conn *conn = (struct shm_conn *)base;
+	struct shm_device *device = (struct shm_device *)base->queue->device;
+
+	while (conn->pending_count > 0)
+		drop_pending(conn);
+	conn_forget(base);
+	if (conn->slot)
+		recv_pool_put(&base->queue->recv, conn->slot);
+	shm_conn_remove(conn);
+	pthread_mutex_lock(&device->lock);
+	list_remove(&conn->device_link);
+	pthread_mutex_unlock(&device->lock);
+	list_for_each_safe (link, &conn->mappings) {
+		struct shm_mapping *mapping = list_entry(link, struct shm_mapping, link);
+
+		segment_unmap(mapping->memory, mapping->size);
+		if (mapping->fd >= 0)
+			close(mapping->fd);
+		free(mapping);
+	}
+	if (conn->socket >= 0)
+		close(conn->socket); /* leaves the epoll set, too; the peer sees the end */
+	if (conn->peer_pidfd >= 0)
+		close(conn->peer_pidfd);
+	segment_unmap(conn->mine, sizeof(*conn->mine));
+	segment_unmap(conn->theirs, sizeof(*conn->theirs));
+	segment_unmap(conn->their_table, conn->their_regions * sizeof(*conn->their_table));
+	free(conn->pending);
+	free(conn->granted);
+}
+
+void shm_conn_cancel(struct shm_conn *conn)
+{
+	while (conn->pending_count > 0) {
+		const struct rmr_work work = conn->pending[conn->pending_head].work;
+
+		drop_pending(conn);
+		conn_completed(&conn->base, work.op, work.flags, work.cookie, 0, RMR_CANCELED);
+	}
+}
+
+void shm_conn_end(struct shm_conn *conn, enum rmr_status status)
+{
+	shm_conn_cancel(conn);
+	if (conn->slot)
+		recv_pool_put(&conn->base.queue->recv, conn->slot);
+	conn->slot = NULL;
+	conn->peer_gone = true;
+	epoll_ctl(conn->base.queue->epoll_fd, EPOLL_CTL_DEL, conn->socket, NULL);
+	shm_conn_remove(conn);
+	conn_lost(&conn->base, status);
+}
+
+void shm_conn_break(struct shm_conn *conn, enum rmr_status status)
+{
+	struct shm_packet packet = {.type = PACKET_BYE, .status = status};
+
+	if (conn->base.lost)
+		return;
+	(void)!packet_send(conn->socket, &packet, NULL);
+	shutdown(conn->socket, SHUT_RDWR);
+	shm_conn_end(conn, status);
+}
+
+/* Carries a work out as far as possible. RMR_AGAIN: the ring is full; progress is kept. */
+static enum rmr_status carry_out(struct shm_conn *conn, struct shm_pending *progress,
+				 const struct rmr_work *work, const void *source)
+{
+	enum rmr_status status;
+
+	switch (work->op) {
+	case RMR_OP_SEND:
+		return ring_write_message(&conn->writer, source, work->length, &progress->sent,
+					  &progress->started)
+			       ? RMR_OK
+			       : RMR_AGAIN;
+	case RMR_OP_WRITE_IMM:
+		if (!progress->placed) {
+			status = shm_access(conn, work, source);
+			if (status != RMR_OK)
+				return status;
+			progress->placed = true;
+		}
+		return ring_write_immediate(&conn->writer, work->immediate, work->length)
+			       ? RMR_OK
+			       : RMR_AGAIN;
+	default:
+		return shm_access(conn, work, source);
+	}
+}
+
+static void complete(struct shm_conn *conn, const struct rmr_work *work, enum rmr_status status)
+{
+	conn_completed(&conn->base, work->op, work->flags, work->cookie, work->length, status);
+	if (status != RMR_OK) {
+		log_warn("%s: an operation failed, the connection ends: %s", conn->base.peer,
+			 rmr_status_text(status));
+		shm_conn_break(conn, status);
+	}
+}
+
+/* Appends a work to those that wait. There is room: the FIFO is as deep as the connection. */
+static struct shm_pending *append(struct shm_conn *conn, const struct rmr_work *work)
+{
+	uint32_t at = (conn->pending_head + conn->pending_count) % conn->base.options.depth;
+	struct shm_pending *pending = &conn->pending[at];
+
+	conn->pending_count++;
+	pending->work = *work;
+	pending->sent = 0;
+	pending->started = pending->placed = false;
+	if (work->flags & RMR_INLINE) {
+		pending->work.region = NULL;
+		if (work->length > 0)
+			memcpy(pending->inline_data, work->local, work->length);
+		pending->work.local = pending->inline_data;
+	}
+	if (work->op == RMR_OP_SEND)
+		pending->work.remote = NULL;
+	if (pending->work.length == 0)
+		pending->work.region = NULL;
+	if (pending->work.region)
+		region_hold(pending->work.region);
+	if (pending->work.remote)
+		pending->work.remote->references++;
+	return pending;
+}
+
+int shm_post(struct rmr_conn *base, const struct rmr_work *works, int count)
+{
+	struct shm_conn *conn = (struct shm_conn *)base;
+	int taken = 0;
+
+	while (taken < count && conn_room(base) > 0 && !base->lost) {
+		const struct rmr_work *work = &works[taken++];
+		struct shm_pending progress;
+		enum rmr_status status = RMR_AGAIN;
+
+		base->outstanding++;
+		if (conn->peer_gone) {
+			conn_completed(base, work->op, work->flags, work->cookie, 0,
+				       RMR_DISCONNECTED);
+			continue;
+		}
+		progress.sent = 0;
+		progress.started = progress.placed = false;
+		if (conn->pending_count == 0)
+			status = carry_out(conn, &progress, work, work->local);
+		if (status == RMR_AGAIN) {
+			struct shm_pending *pending = append(conn, work);
+
+			pending->sent = progress.sent;
+			pending->started = progress.started;
+			pending->placed = progress.placed;
+			shm_conn_heat(conn);
+		} else {
+			complete(conn, work, status);
+		}
+	}
+	return taken;
+}
+
+void shm_conn_run_pending(struct shm_conn *conn)
+{
+	bool wrote = false;
+
+	while (conn->pending_count > 0 && !conn->base.lost) {
+		struct shm_pending *pending = &conn->pending[conn->pending_head];
+		const struct rmr_work work = pending->work;
+		enum rmr_status status;
+
+		if (work.region && atomic_load(&work.region->closed))
+			status = RMR_ACCESS;
+		else
+			status = carry_out(conn, pending, &pending->work, pending->work.local);
+		if (status == RMR_AGAIN)
+			break;
+		wrote = true;
+		drop_pending(conn);
+		complete(conn, &work, status);
+	}
+	if (wrote && !conn->base.lost)
+		shm_flush(&conn->base);
+}

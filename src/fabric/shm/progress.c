@@ -1,0 +1,364 @@
+/*
+ * Polling, sleeping and waking.
+ *
+ * Every poll looks at the rings of the hot connections: one load of a cache line each that is
+ * already in our cache, unless something came. Connections that have been quiet for long cool down
+ * when there are many, and then cost nothing: their peer must wake us. The sockets are asked once
+ * in a while (by epoll, one system call for all), for wake-ups, grants and the death of peers.
+ *
+ * Why no wake-up is lost. Each end has a number in its segment, odd while it sleeps:
+ *
+ *	sleeper					writer
+ *	sleep = next odd number			publish a message
+ *	fence					fence
+ *	look at the ring			look at sleep: if odd, send WAKE
+ *
+ * Of the two looks at least one sees the other side's store, because of the fences between store
+ * and load on both sides: either the sleeper finds the message and stays up, or the writer finds it
+ * asleep and wakes it. The writer remembers the number, so that it sends one WAKE for one sleep
+ * however much it writes. The same holds with "publish how far I read" for a writer that waits for
+ * room, and says so in wants_space.
+ *
+ * Wake-ups go over the socket and not through an eventfd: an eventfd is one object that both ends
+ * hold, and a hostile peer could fill it and make it blocking, so that waking it hangs us.
+ */
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "fabric/shm/shm.h"
+
+#define POLLS_BETWEEN_LOOKS 64	 /* polls before the clock is looked at */
+#define COLD_INTERVAL_US    20	 /* between looks at the sockets, with cold connections */
+#define HOT_INTERVAL_US	    500	 /* and without */
+#define HOT_LIMIT	    8	 /* so many may stay hot although they are quiet */
+#define IDLE_LIMIT	    4096 /* quiet polls before a connection cools down */
+#define READ_BUDGET	    64	 /* fragments taken from one ring in one poll */
+#define SOCKET_BUDGET	    16	 /* packets taken from one socket in one go */
+
+static void set_asleep(struct shm_conn *conn, bool asleep)
+{
+	uint32_t number = atomic_load_explicit(&conn->mine->sleep, memory_order_relaxed);
+
+	/* Relaxed: going to sleep is followed by a fence; being awake needs no order, as a WAKE too
+	 * many does no harm. */
+	if ((number & 1) != asleep)
+		atomic_store_explicit(&conn->mine->sleep, number + 1, memory_order_relaxed);
+}
+
+void shm_conn_heat(struct shm_conn *conn)
+{
+	struct shm_queue *queue = (struct shm_queue *)conn->base.queue;
+
+	conn->idle = 0;
+	if (conn->heat == SHM_HOT || conn->base.lost)
+		return;
+	if (conn->heat == SHM_COLD)
+		queue->cold_count--;
+	conn->heat = SHM_HOT;
+	list_add_tail(&queue->hot, &conn->hot_link);
+	queue->hot_count++;
+	set_asleep(conn, queue->armed);
+}
+
+void shm_conn_remove(struct shm_conn *conn)
+{
+	struct shm_queue *queue = (struct shm_queue *)conn->base.queue;
+
+	if (conn->heat == SHM_HOT) {
+		list_remove(&conn->hot_link);
+		queue->hot_count--;
+	} else if (conn->heat == SHM_COLD) {
+		queue->cold_count--;
+	}
+	conn->heat = SHM_OUT;
+}
+
+/* A quiet connection goes to sleep, unless something came just now. */
+static void cool(struct shm_conn *conn)
+{
+	struct shm_queue *queue = (struct shm_queue *)conn->base.queue;
+
+	set_asleep(conn, true);
+	atomic_thread_fence(memory_order_seq_cst); /* see above */
+	if (ring_reader_has(&conn->reader)) {
+		set_asleep(conn, false);
+		conn->idle = 0;
+		return;
+	}
+	list_remove(&conn->hot_link);
+	queue->hot_count--;
+	conn->heat = SHM_COLD;
+	queue->cold_count++;
+}
+
+static void send_wake(struct shm_conn *conn, uint32_t number)
+{
+	struct shm_packet packet = {.type = PACKET_WAKE};
+
+	/* A full socket means that the peer has enough there to wake up by; a dead one is noticed
+	 * elsewhere. */
+	(void)!packet_send(conn->socket, &packet, NULL);
+	conn->woken = number;
+}
+
+/* Wakes the peer if it sleeps; `wanted` false: only if it waits for room. */
+static void wake_peer(struct shm_conn *conn, bool wanted)
+{
+	uint32_t number;
+
+	/* Between what was just published and the look at the peer's number: see above. */
+	atomic_thread_fence(memory_order_seq_cst);
+	number = atomic_load_explicit(&conn->theirs->sleep, memory_order_relaxed);
+	if (!(number & 1) || number == conn->woken)
+		return;
+	if (wanted || atomic_load_explicit(&conn->theirs->wants_space, memory_order_relaxed))
+		send_wake(conn, number);
+}
+
+void shm_flush(struct rmr_conn *base)
+{
+	struct shm_conn *conn = (struct shm_conn *)base;
+
+	if (!base->lost)
+		wake_peer(conn, true);
+}
+
+static void broke_the_rules(struct shm_conn *conn, const char *how)
+{
+	log_warn("%s: %s; the connection ends", conn->base.peer, how);
+	shm_conn_break(conn, RMR_PROTOCOL);
+}
+
+/* A fragment of a message. False when it has to wait for a free slot. */
+static bool take_message(struct shm_conn *conn, const struct ring_item *item)
+{
+	struct rmr_queue *queue = conn->base.queue;
+
+	if (item->flags & RING_FIRST) {
+		if (conn->slot || item->extra > queue->options.recv_size) {
+			broke_the_rules(conn, "a message that is too long or inside another");
+			return false;
+		}
+		conn->slot = recv_pool_get(&queue->recv);
+		if (!conn->slot)
+			return false;
+		conn->slot_length = item->extra;
+		conn->slot_filled = 0;
+	}
+	if (!conn->slot || item->length > conn->slot_length - conn->slot_filled) {
+		broke_the_rules(conn, "a fragment that does not belong to its message");
+		return false;
+	}
+	if (item->length > 0)
+		memcpy(conn->slot + conn->slot_filled, item->payload, item->length);
+	conn->slot_filled += item->length;
+	if (item->flags & RING_LAST) {
+		if (conn->slot_filled != conn->slot_length) {
+			broke_the_rules(conn, "a message that is shorter than it said");
+			return false;
+		}
+		conn_deliver(&conn->base, conn->slot, conn->slot_length);
+		conn->slot = NULL;
+	}
+	return true;
+}
+
+static bool take_immediate(struct shm_conn *conn, const struct ring_item *item)
+{
+	uint64_t length;
+
+	if (item->length != sizeof(length)) {
+		broke_the_rules(conn, "an immediate of the wrong size");
+		return false;
+	}
+	if (!queue_takes_imm(conn->base.queue))
+		return false;
+	memcpy(&length, item->payload, sizeof(length));
+	conn_deliver_imm(&conn->base, (uint32_t)item->extra, length);
+	return true;
+}
+
+/* Takes what is in the ring. True when something was taken or is left: the ring is not quiet. */
+static bool read_ring(struct shm_conn *conn)
+{
+	bool freed = false, taken = true;
+	struct ring_item item;
+	int found = 0;
+
+	for (int budget = READ_BUDGET; budget > 0 && taken; budget--) {
+		found = ring_reader_peek(&conn->reader, &item);
+		if (found <= 0)
+			break;
+		taken = item.kind == RING_MESSAGE ? take_message(conn, &item)
+						  : take_immediate(conn, &item);
+		if (taken)
+			freed |= ring_reader_advance(&conn->reader, &item);
+	}
+	if (found < 0)
+		broke_the_rules(conn, "something in the ring that is no message");
+	if (freed && !conn->base.lost && !conn->peer_gone)
+		wake_peer(conn, false);
+	return found > 0;
+}
+
+void shm_conn_read_socket(struct shm_conn *conn)
+{
+	for (int budget = SOCKET_BUDGET; budget > 0 && !conn->peer_gone; budget--) {
+		struct shm_packet packet;
+		int fds[PACKET_FDS];
+		enum rmr_status status = packet_receive(conn->socket, &packet, fds, NULL);
+
+		if (status == RMR_AGAIN)
+			return;
+		if (status == RMR_OK && packet.type == PACKET_GRANT) {
+			status = shm_take_grant(conn, &packet, fds[0]);
+			if (status != RMR_OK)
+				packet_close_fds(fds);
+		} else if (status == RMR_OK && packet.type == PACKET_BYE) {
+			status = packet.status == RMR_ACCESS ? RMR_ACCESS : RMR_DISCONNECTED;
+		} else if (status == RMR_OK && packet.type != PACKET_WAKE) {
+			packet_close_fds(fds);
+			status = error_set(RMR_PROTOCOL, "it introduced itself again");
+		}
+		if (status == RMR_OK)
+			continue;
+		if (status != RMR_DISCONNECTED && status != RMR_ACCESS) {
+			broke_the_rules(conn, error_chain());
+			return;
+		}
+		/* What the peer wrote before it went is in the ring and is delivered first. */
+		conn->peer_gone = true;
+		conn->gone_status = status;
+		epoll_ctl(conn->base.queue->epoll_fd, EPOLL_CTL_DEL, conn->socket, NULL);
+	}
+}
+
+void shm_conn_ready(struct queue_source *source, uint32_t events)
+{
+	struct shm_conn *conn =
+		(struct shm_conn *)((char *)source - offsetof(struct shm_conn, source));
+
+	(void)events;
+	shm_conn_read_socket(conn);
+	shm_conn_heat(conn);
+}
+
+/* Progress on a hot connection. */
+static void progress(struct shm_queue *queue, struct shm_conn *conn)
+{
+	bool busy = false;
+
+	if (ring_reader_has(&conn->reader))
+		busy = read_ring(conn);
+	if (conn->base.lost)
+		return;
+	if (conn->peer_gone) {
+		shm_conn_cancel(conn);
+		if (!ring_reader_has(&conn->reader))
+			shm_conn_end(conn, conn->gone_status);
+		return;
+	}
+	if (conn->pending_count > 0) {
+		shm_conn_run_pending(conn);
+		busy = true;
+	}
+	conn->idle = busy ? 0 : conn->idle + 1;
+	if (conn->idle > IDLE_LIMIT && queue->hot_count > HOT_LIMIT)
+		cool(conn);
+}
+
+/* Asks the sockets, if it is time to. */
+static void look_at_sockets(struct shm_queue *queue)
+{
+	uint64_t now = clock_ticks();
+
+	if (now - queue->dispatched <
+	    (queue->cold_count > 0 ? queue->cold_interval : queue->hot_interval))
+		return;
+	queue->dispatched = now;
+	queue_dispatch(&queue->base);
+}
+
+static void disarm(struct shm_queue *queue)
+{
+	queue->armed = false;
+	list_for_each (link, &queue->hot) {
+		struct shm_conn *conn = list_entry(link, struct shm_conn, hot_link);
+
+		set_asleep(conn, false);
+		atomic_store_explicit(&conn->mine->wants_space, 0, memory_order_relaxed);
+	}
+}
+
+int shm_poll(struct rmr_queue *base, struct rmr_completion *completions, int max)
+{
+	struct shm_queue *queue = (struct shm_queue *)base;
+
+	if (queue->armed) {
+		disarm(queue);
+		queue->dispatched = clock_ticks();
+		queue_dispatch(base);
+	} else if (++queue->polls % POLLS_BETWEEN_LOOKS == 0) {
+		look_at_sockets(queue);
+	}
+	list_for_each_safe (link, &queue->hot)
+		progress(queue, list_entry(link, struct shm_conn, hot_link));
+	return queue_pop(base, completions, max);
+}
+
+/* Could a poll do something for this connection now? A message that waits for a slot does not
+ * count: only rmr_recv_release helps it. */
+static bool has_work(struct shm_conn *conn)
+{
+	struct ring_item item;
+	int found = ring_reader_peek(&conn->reader, &item);
+
+	if (found < 0 || (found > 0 && (item.kind == RING_IMMEDIATE || conn->slot ||
+					!recv_pool_is_empty(&conn->base.queue->recv))))
+		return true;
+	if (conn->peer_gone)
+		return found == 0;
+	return conn->pending_count > 0 && ring_writer_room(&conn->writer, 1) > 0;
+}
+
+enum rmr_status shm_arm(struct rmr_queue *base)
+{
+	struct shm_queue *queue = (struct shm_queue *)base;
+
+	queue->armed = true;
+	list_for_each (link, &queue->hot) {
+		struct shm_conn *conn = list_entry(link, struct shm_conn, hot_link);
+
+		atomic_store_explicit(&conn->mine->wants_space, conn->pending_count > 0,
+				      memory_order_relaxed);
+		set_asleep(conn, true);
+	}
+	/* Between going to sleep and the last look at the rings: see above. */
+	atomic_thread_fence(memory_order_seq_cst);
+	if (!completion_ring_is_empty(&base->ring))
+		return RMR_AGAIN;
+	list_for_each (link, &queue->hot) {
+		if (has_work(list_entry(link, struct shm_conn, hot_link)))
+			return RMR_AGAIN;
+	}
+	return RMR_OK;
+}
+
+void shm_recv_release(struct rmr_queue *base, void *data)
+{
+	recv_pool_put(&base->recv, data);
+}
+
+enum rmr_status shm_queue_init(struct rmr_queue *base)
+{
+	struct shm_queue *queue = (struct shm_queue *)base;
+
+	list_init(&queue->hot);
+	queue->cold_interval = (uint64_t)(COLD_INTERVAL_US * clock_ticks_per_us());
+	queue->hot_interval = (uint64_t)(HOT_INTERVAL_US * clock_ticks_per_us());
+	return RMR_OK;
+}

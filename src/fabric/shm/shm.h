@@ -1,0 +1,229 @@
+/*
+ * The shm provider: processes of one host.
+ *
+ * READ, WRITE and atomics are loads, stores and atomic instructions of the initiator on the
+ * target's memory, which it has mapped: no system call, no thread of the target. Memory outside
+ * arenas is reached by process_vm_readv and process_vm_writev. Messages go through rings (ring.h).
+ * A Unix socket brings the two ends together, passes memory, wakes sleepers and, because the kernel
+ * closes it with the process, tells of a peer's death.
+ *
+ *	packet.c	what is said over the socket		(pure but for send and receive)
+ *	segment.c	the shared memory of an end
+ *	address.c	names and paths of sockets
+ *	listener.c	listening and accepting
+ *	connect.c	calling
+ *	region.c	the table of regions that peers look at; arenas granted and mapped
+ *	access.c	reading and writing a peer's memory
+ *	conn.c		posting, waiting works, the end of a connection
+ *	progress.c	polling, sleeping, waking
+ *	device.c	the provider itself
+ */
+#ifndef FABRIC_SHM_SHM_H
+#define FABRIC_SHM_SHM_H
+
+#include "fabric/provider.h"
+#include "fabric/shm/packet.h"
+#include "fabric/shm/segment.h"
+
+#define SHM_MAX_REGIONS 4096u
+#define SHM_MAX_INLINE	128u
+#define SHM_MAX_DEPTH	16384u
+#define SHM_MAX_SLOTS	(1u << 20)
+#define SHM_MAX_MESSAGE ((size_t)1 << 30)
+#define SHM_MAX_ARENAS	1024u /* that one connection can be granted */
+
+extern const struct rmr_provider shm_provider;
+
+/* An entry of the table of regions that every peer of a device has mapped read-only. The key is 0
+ * in a free entry; the rest is written before the key and stays as long as the key does. */
+struct shm_table_entry {
+	_Alignas(64) _Atomic uint64_t key;
+	uint64_t arena_id; /* 0: not in an arena; then offset is an address of the process */
+	uint64_t offset;
+	uint64_t length;
+	uint32_t rights;
+};
+static_assert(sizeof(struct shm_table_entry) == 64, "one cache line");
+
+struct shm_device {
+	struct rmr_device base;
+	pthread_mutex_t lock; /* guards free_indexes, free_count and conns */
+	struct shm_table_entry *table;
+	int table_fd;
+	uint16_t free_indexes[SHM_MAX_REGIONS];
+	uint32_t free_count;
+	struct list conns; /* all connections, of all queues: region_fini looks at them */
+};
+
+struct shm_region {
+	struct rmr_region base;
+	uint32_t index; /* in the device's table */
+	uint64_t key;
+};
+
+struct shm_queue {
+	struct rmr_queue base;
+	struct list hot; /* connections whose rings are looked at by every poll */
+	uint32_t hot_count, cold_count;
+	uint32_t polls;
+	uint64_t dispatched;		      /* ticks when epoll was last asked */
+	uint64_t cold_interval, hot_interval; /* ticks until it is asked again */
+	bool armed;
+};
+
+/* How closely a connection is watched. */
+enum shm_heat {
+	SHM_OUT = 0, /* not yet connected, or lost: not at all */
+	SHM_HOT,     /* every poll looks at its ring */
+	SHM_COLD,    /* the peer wakes us through the socket */
+};
+
+/* A work that could not be carried out at once. */
+struct shm_pending {
+	struct rmr_work work;
+	size_t sent; /* of a message: bytes already in the ring */
+	bool started;
+	bool placed; /* of a WRITE_IMM: the data is written, the immediate is not */
+	uint8_t inline_data[SHM_MAX_INLINE];
+};
+
+/* A peer's arena as mapped here. */
+struct shm_mapping {
+	struct list link; /* in the connection's mappings */
+	uint64_t arena_id;
+	size_t size;
+	bool writable;
+	int fd;	      /* until it is mapped, then -1 */
+	void *memory; /* NULL until some remote needs it */
+};
+
+struct shm_conn {
+	struct rmr_conn base;
+	struct queue_source source; /* the socket, in the queue's epoll set */
+	struct list device_link;
+	struct list hot_link;
+	int socket;
+	int peer_pid;
+	int peer_pidfd; /* -1 until memory outside arenas is accessed */
+
+	struct shm_segment *mine;
+	const struct shm_segment *theirs;
+	const struct shm_table_entry *their_table;
+	uint32_t their_regions;
+	struct ring_writer writer;
+	struct ring_reader reader;
+	uint32_t woken; /* the peer's sleep number that we woke it from last */
+	uint32_t idle;	/* polls in a row that found the ring empty */
+	enum shm_heat heat;
+
+	/* The message being put together from fragments. */
+	uint8_t *slot;
+	size_t slot_length, slot_filled;
+
+	/* Works that wait, in order: a ring of options.depth entries. */
+	struct shm_pending *pending;
+	uint32_t pending_head, pending_count;
+
+	struct list mappings;
+	uint32_t mapping_count;
+	uint64_t *granted; /* arena ids the peer was given */
+	uint32_t granted_count, granted_room;
+
+	bool peer_gone; /* the socket has ended: drain the ring, then report */
+	enum rmr_status gone_status;
+};
+
+struct shm_remote {
+	struct rmr_remote base;
+	const _Atomic uint64_t *key_cell; /* in the peer's table */
+	uint64_t key;
+	struct shm_mapping *mapping; /* NULL: memory outside arenas */
+	uint8_t *memory;	     /* where the region begins, when mapped */
+	uint64_t address;	     /* else: in the peer's address space */
+};
+
+struct shm_listener {
+	struct rmr_listener base;
+	int socket, lock_fd;
+	char path[108];
+	struct list callers; /* struct shm_caller: connected, not yet introduced */
+	int caller_count;
+};
+
+struct shm_request {
+	struct rmr_request base;
+	int socket;
+	int pid;
+	struct shm_packet hello;
+	int fds[PACKET_FDS];
+};
+
+/* address.c */
+enum rmr_status shm_address_to_listen(const char *address, char path[108]);
+/* The index-th path where a listener of that name may be found; false when there are no more. */
+bool shm_address_to_connect(const char *address, unsigned index, char path[108]);
+
+/* listener.c */
+enum rmr_status shm_listener_init(struct rmr_listener *base, const char *address);
+void shm_listener_fini(struct rmr_listener *base);
+enum rmr_status shm_listener_next(struct rmr_listener *base, struct rmr_request *request,
+				  int *wait_ms);
+void shm_reject(struct rmr_request *base, const char *reason);
+enum rmr_status shm_accept(struct rmr_request *base, struct rmr_conn *conn);
+
+/* connect.c */
+enum rmr_status shm_connect(struct rmr_conn *base, const char *address, uint64_t deadline_ns);
+
+/* region.c */
+enum rmr_status shm_region_init(struct rmr_region *base);
+void shm_region_fini(struct rmr_region *base);
+enum rmr_status shm_region_export(struct rmr_region *base, struct rmr_conn *conn,
+				  struct descriptor_wire *wire);
+enum rmr_status shm_remote_init(struct rmr_remote *base, const struct descriptor_wire *wire);
+void shm_remote_fini(struct rmr_remote *base);
+/* Takes a GRANT packet's descriptor over. */
+enum rmr_status shm_take_grant(struct shm_conn *conn, const struct shm_packet *packet, int fd);
+
+/* access.c: carries out a READ, WRITE, the data part of a WRITE_IMM, or an atomic. source is where
+ * a WRITE takes its bytes from. RMR_OK, RMR_ACCESS, or another error that ends the connection. */
+enum rmr_status shm_access(struct shm_conn *conn, const struct rmr_work *work, const void *source);
+/* Waits until no peer of the device accesses memory: called after a region's key was cleared. */
+void shm_access_quiesce(struct shm_device *device);
+
+/* conn.c */
+/* Makes our segment and what else an end needs. */
+enum rmr_status shm_conn_prepare(struct shm_conn *conn, int *segment_fd);
+/* What we say of ourselves in HELLO and ACCEPT. */
+void shm_conn_introduce(struct shm_conn *conn, struct shm_packet *packet, enum packet_type type);
+/* Maps what the peer passed and enters the connection into queue and device. Takes the socket over
+ * on success; fds stay the caller's. */
+enum rmr_status shm_conn_establish(struct shm_conn *conn, int socket,
+				   const struct shm_packet *packet, const int fds[PACKET_FDS],
+				   int peer_pid);
+/* Undoes prepare, establish or neither. */
+void shm_conn_fini(struct rmr_conn *base);
+int shm_post(struct rmr_conn *base, const struct rmr_work *works, int count);
+/* Carries out waiting works as far as possible. */
+void shm_conn_run_pending(struct shm_conn *conn);
+/* Ends the connection from this side because of status: fails all works, tells the peer. */
+void shm_conn_break(struct shm_conn *conn, enum rmr_status status);
+/* Completes all waiting works with RMR_CANCELED. */
+void shm_conn_cancel(struct shm_conn *conn);
+/* Cancels all waiting works and reports the loss. */
+void shm_conn_end(struct shm_conn *conn, enum rmr_status status);
+
+/* progress.c */
+int shm_poll(struct rmr_queue *base, struct rmr_completion *completions, int max);
+enum rmr_status shm_arm(struct rmr_queue *base);
+void shm_recv_release(struct rmr_queue *base, void *data);
+void shm_flush(struct rmr_conn *base);
+void shm_conn_ready(struct queue_source *source, uint32_t events);
+/* Reads what lies in the socket: grants, farewells, the end. */
+void shm_conn_read_socket(struct shm_conn *conn);
+/* Adds the connection to those that every poll looks at. */
+void shm_conn_heat(struct shm_conn *conn);
+/* Polls do not look at it any more, for good. */
+void shm_conn_remove(struct shm_conn *conn);
+enum rmr_status shm_queue_init(struct rmr_queue *base);
+
+#endif

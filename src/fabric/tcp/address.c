@@ -1,0 +1,139 @@
+/*
+ * Addresses: "host:port" as people write them, and the other way round.
+ *
+ * A host is a name, an IPv4 address or an IPv6 address in brackets; "*" or nothing means all
+ * addresses of this machine when listening, and this machine itself when connecting. Resolution is
+ * getaddrinfo's, which may ask name servers and then takes as long as they do: that is the one step
+ * of connecting that keeps no deadline.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "fabric/tcp/internal.h"
+
+#define HOST_MAX 256
+
+/* Splits "host:port"; false when it is not of that form. */
+static bool split(const char *address, char host[HOST_MAX], char port[16])
+{
+	const char *colon = strrchr(address, ':'), *from = address, *to = colon;
+	size_t port_length;
+
+	if (!colon)
+		return false;
+	port_length = strlen(colon + 1);
+	if (port_length == 0 || port_length >= 16 || strspn(colon + 1, "0123456789") != port_length)
+		return false;
+	if (*from == '[') {
+		if (to - from < 2 || to[-1] != ']')
+			return false;
+		from++;
+		to--;
+	} else if (memchr(from, ':', (size_t)(to - from))) {
+		return false; /* an IPv6 address without brackets: which colon is it? */
+	}
+	if (to - from >= HOST_MAX)
+		return false;
+	memcpy(host, from, (size_t)(to - from));
+	host[to - from] = '\0';
+	memcpy(port, colon + 1, port_length + 1);
+	return true;
+}
+
+enum rmr_status address_resolve(const char *address, bool passive, struct addrinfo **list)
+{
+	struct addrinfo hints = {.ai_family = AF_UNSPEC,
+				 .ai_socktype = SOCK_STREAM,
+				 .ai_flags = AI_NUMERICSERV | (passive ? AI_PASSIVE : 0)};
+	char host[HOST_MAX], port[16];
+	const char *node = host;
+	int error;
+
+	if (!split(address, host, port) || strtoul(port, NULL, 10) > 65535)
+		return error_set(RMR_BAD_ADDRESS,
+				 "'%s' is no address; write host:port, 1.2.3.4:port or [v6]:port",
+				 address);
+	if (host[0] == '\0' || strcmp(host, "*") == 0)
+		node = NULL;
+	error = getaddrinfo(node, port, &hints, list);
+	if (error == EAI_SYSTEM)
+		return error_errno(RMR_BAD_ADDRESS, errno, "cannot resolve '%s'", host);
+	if (error != 0)
+		return error_set(RMR_BAD_ADDRESS, "cannot resolve '%s': %s; check the name", host,
+				 gai_strerror(error));
+	return RMR_OK;
+}
+
+void address_format(const struct sockaddr *address, socklen_t length, char *to, size_t size)
+{
+	char host[HOST_MAX], port[16];
+
+	if (getnameinfo(address, length, host, sizeof(host), port, sizeof(port),
+			NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+		snprintf(to, size, "unknown");
+		return;
+	}
+	/* A peer that came by IPv4 to a socket for both families. */
+	if (strncmp(host, "::ffff:", 7) == 0 && strchr(host, '.'))
+		snprintf(to, size, "%s:%s", host + 7, port);
+	else if (strchr(host, ':'))
+		snprintf(to, size, "[%s]:%s", host, port);
+	else
+		snprintf(to, size, "%s:%s", host, port);
+}
+
+/* The address by which this machine reaches the world: what a socket to there would be bound to. No
+ * packet is sent. Without such a route, this machine is alone: 127.0.0.1. */
+static struct in_addr own_address(void)
+{
+	struct sockaddr_in world = {.sin_family = AF_INET, .sin_port = htons(9)};
+	struct sockaddr_in own = {.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_in found;
+	socklen_t length = sizeof(found);
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	world.sin_addr.s_addr = htonl(0xc6336401); /* 198.51.100.1, kept for documentation */
+	if (fd < 0)
+		return own.sin_addr;
+	if (connect(fd, (struct sockaddr *)&world, sizeof(world)) == 0 &&
+	    getsockname(fd, (struct sockaddr *)&found, &length) == 0 &&
+	    found.sin_addr.s_addr != htonl(INADDR_ANY))
+		own = found;
+	close(fd);
+	return own.sin_addr;
+}
+
+void address_reachable(int fd, char *to, size_t size)
+{
+	struct sockaddr_storage bound;
+	socklen_t length = sizeof(bound);
+	const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&bound;
+	const struct sockaddr_in *v4 = (const struct sockaddr_in *)&bound;
+	struct sockaddr_in any = {.sin_family = AF_INET};
+	bool wildcard = false;
+
+	if (getsockname(fd, (struct sockaddr *)&bound, &length) != 0) {
+		snprintf(to, size, "unknown");
+		return;
+	}
+	if (bound.ss_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr)) {
+		wildcard = true;
+		any.sin_port = v6->sin6_port;
+	} else if (bound.ss_family == AF_INET && v4->sin_addr.s_addr == htonl(INADDR_ANY)) {
+		wildcard = true;
+		any.sin_port = v4->sin_port;
+	}
+	if (wildcard) {
+		any.sin_addr = own_address();
+		address_format((struct sockaddr *)&any, sizeof(any), to, size);
+		return;
+	}
+	address_format((struct sockaddr *)&bound, length, to, size);
+}

@@ -1,0 +1,130 @@
+/*
+ * The table of regions: opening, closing, exporting. See region.h for how memory is entered.
+ *
+ * Any thread may open and close; a mutex guards the free list. Lookup takes no lock: the index comes
+ * from the wire, is 16 bits, and the table has that many slots, so every index is a slot. What
+ * protects a region is its key, 64 random bits that are told to nobody but those it is exported to;
+ * guessing wrong costs the guesser his connection.
+ */
+#include "fabric/tcp/region.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <sys/mman.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "fabric/tcp/internal.h"
+#include "fabric/tcp/limits.h"
+
+static_assert(TCP_REGIONS_MAX == 1u << 16, "every 16-bit index is a slot");
+
+static const size_t table_size = TCP_REGIONS_MAX * sizeof(struct region_slot);
+
+enum rmr_status region_table_init(struct region_table *table)
+{
+	table->slots = mmap(NULL, table_size, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (table->slots == MAP_FAILED) {
+		table->slots = NULL;
+		return error_errno(RMR_NO_MEMORY, errno, "no memory for the table of regions");
+	}
+	pthread_mutex_init(&table->lock, NULL);
+	return RMR_OK;
+}
+
+void region_table_fini(struct region_table *table)
+{
+	if (!table->slots)
+		return;
+	pthread_mutex_destroy(&table->lock);
+	munmap(table->slots, table_size);
+	table->slots = NULL;
+}
+
+/* A slot without a region. The core has checked that there is one. */
+static struct region_slot *take_slot(struct region_table *table)
+{
+	struct region_slot *slot;
+
+	pthread_mutex_lock(&table->lock);
+	if (table->first_free) {
+		slot = &table->slots[table->first_free - 1];
+		table->first_free = slot->next_free;
+	} else {
+		assert(table->used < TCP_REGIONS_MAX);
+		slot = &table->slots[table->used++];
+	}
+	pthread_mutex_unlock(&table->lock);
+	return slot;
+}
+
+enum rmr_status tcp_region_init(struct rmr_region *base)
+{
+	struct tcp_region *region = (struct tcp_region *)base;
+	struct region_table *table = &tcp_device_of(base->device)->regions;
+	struct region_slot *slot;
+	enum rmr_status status = key_random(&region->key);
+
+	if (status != RMR_OK)
+		return status;
+	slot = take_slot(table);
+	slot->address = base->address;
+	slot->length = base->length;
+	slot->rights = base->rights;
+	region->slot = slot;
+	region->index = (uint16_t)(slot - table->slots);
+	/* The key opens the slot; see region_enter. */
+	atomic_store_explicit(&slot->key, region->key, memory_order_seq_cst);
+	return RMR_OK;
+}
+
+void tcp_region_fini(struct rmr_region *base)
+{
+	struct tcp_region *region = (struct tcp_region *)base;
+	struct region_table *table = &tcp_device_of(base->device)->regions;
+	struct region_slot *slot = region->slot;
+	unsigned rounds = 0;
+
+	/* See region_enter. Nobody stays inside for longer than one non-blocking system call, and
+	 * who comes in now turns back at once. */
+	atomic_store_explicit(&slot->key, 0, memory_order_seq_cst);
+	while (atomic_load_explicit(&slot->active, memory_order_seq_cst) != 0) {
+		if (++rounds < 64)
+			cpu_relax();
+		else
+			sched_yield();
+	}
+	pthread_mutex_lock(&table->lock);
+	slot->next_free = table->first_free;
+	table->first_free = region->index + 1u;
+	pthread_mutex_unlock(&table->lock);
+}
+
+enum rmr_status tcp_region_export(struct rmr_region *base, struct rmr_conn *conn,
+				  struct descriptor_wire *wire)
+{
+	const struct tcp_region *region = (const struct tcp_region *)base;
+
+	(void)conn; /* whoever knows the key may come in, by any connection of this device */
+	wire->key = region->key;
+	wire->word[0] = region->index;
+	return RMR_OK;
+}
+
+enum rmr_status tcp_remote_init(struct rmr_remote *base, const struct descriptor_wire *wire)
+{
+	struct tcp_remote *remote = (struct tcp_remote *)base;
+
+	if (wire->word[0] >= TCP_REGIONS_MAX || wire->key == 0 || wire->length == 0)
+		return error_set(RMR_INVALID, "the descriptor is damaged");
+	/* Length and rights are claims; the peer checks each access against the truth. */
+	remote->key = wire->key;
+	remote->index = (uint16_t)wire->word[0];
+	return RMR_OK;
+}
+
+void tcp_remote_fini(struct rmr_remote *remote)
+{
+	(void)remote;
+}

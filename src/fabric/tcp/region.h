@@ -1,0 +1,94 @@
+/*
+ * Access to registered memory, by us for our peers and by us for ourselves, safe against
+ * rmr_region_close in another thread.
+ *
+ * A device has a table of slots that lives as long as it does. A region is a slot and a random
+ * key; who wants to touch memory names both:
+ *
+ *	if (!region_enter(slot, key))
+ *		-> the region is closed, or there never was one
+ *	... one system call or memcpy within slot->address, slot->length ...
+ *	region_leave(slot);
+ *
+ * Closing sets the key to 0 and waits until nobody is inside. Since slots are never freed, nothing
+ * has to be counted for operations that take long: they keep slot and key, and enter again for
+ * each piece.
+ */
+#ifndef FABRIC_TCP_REGION_H
+#define FABRIC_TCP_REGION_H
+
+#include <pthread.h>
+
+#include "fabric/provider.h"
+
+struct region_slot {
+	_Alignas(64) _Atomic uint64_t key; /* 0: none */
+	_Atomic uint32_t active;	   /* threads inside */
+	uint32_t next_free;		   /* while it has no region; guarded by the table's lock */
+	unsigned rights;
+	uint8_t *address;
+	size_t length;
+};
+
+struct region_table {
+	struct region_slot *slots; /* mapped: pages that are never used cost nothing */
+	pthread_mutex_t lock;	   /* guards the two below; not taken to enter */
+	uint32_t used;		   /* slots above were never used */
+	uint32_t first_free;	   /* index + 1; 0: none */
+};
+
+struct tcp_region {
+	struct rmr_region base;
+	struct region_slot *slot;
+	uint64_t key;
+	uint16_t index;
+};
+
+struct tcp_remote {
+	struct rmr_remote base;
+	uint64_t key;
+	uint16_t index;
+};
+
+enum rmr_status region_table_init(struct region_table *table);
+void region_table_fini(struct region_table *table);
+
+enum rmr_status tcp_region_init(struct rmr_region *region);
+void tcp_region_fini(struct rmr_region *region);
+enum rmr_status tcp_region_export(struct rmr_region *region, struct rmr_conn *conn,
+				  struct descriptor_wire *wire);
+enum rmr_status tcp_remote_init(struct rmr_remote *remote, const struct descriptor_wire *wire);
+void tcp_remote_fini(struct rmr_remote *remote);
+
+static inline void region_leave(struct region_slot *slot)
+{
+	/* Release: our accesses are over before the closer, who reads it by acquire, goes on. */
+	atomic_fetch_sub_explicit(&slot->active, 1, memory_order_release);
+}
+
+/* True: the memory stays until region_leave.
+ *
+ * Dekker's argument: we count ourselves in, then look at the key; the closer takes the key away,
+ * then looks at the count; all four are sequentially consistent. In their single order either our
+ * count comes before the closer's look, and he waits; or his store comes before our look, and
+ * we turn back. The fields beside the key were written before the key was stored, and are written
+ * again only after the count was seen to be 0 with the key gone. */
+static inline bool region_enter(struct region_slot *slot, uint64_t key)
+{
+	atomic_fetch_add_explicit(&slot->active, 1, memory_order_seq_cst);
+	if (__builtin_expect(
+		    key != 0 && atomic_load_explicit(&slot->key, memory_order_seq_cst) == key, 1))
+		return true;
+	region_leave(slot);
+	return false;
+}
+
+/* Once inside: do offset and length lie in the region, and does it grant the rights? */
+static inline bool region_covers(const struct region_slot *slot, uint64_t offset, uint64_t length,
+				 unsigned rights)
+{
+	return offset <= slot->length && length <= slot->length - offset &&
+	       (slot->rights & rights) == rights;
+}
+
+#endif

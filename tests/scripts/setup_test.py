@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""scripts/setup, with a dpkg-query and an apt-get that are small scripts: what it installs, what it
+says, and when it fails. Nothing is installed by this test."""
+
+import os
+import re
+import subprocess
+import sys
+
+from script_harness import ROOT, Failure, expect, run_tests, write_tree
+
+SETUP = ROOT / "scripts" / "setup"
+
+
+def package_names():
+    """All packages that the script names, from its own lists."""
+    text = SETUP.read_text()
+    lists = re.findall(r"^(required|optional|bench)='\n(.*?)^'", text, re.M | re.S)
+    return {name: [line.split()[0] for line in body.splitlines()] for name, body in lists}
+
+
+def run_setup(root, missing, *options, apt_fails_for=None):
+    """Runs it where all packages but `missing` are installed. Returns code, output, apt's calls."""
+    names = sum(package_names().values(), [])
+    have = "".join(f"ii  {name}\n" for name in names if name not in missing)
+    have += "".join(f"rc  {name}\n" for name in missing)  # removed, with its configuration left
+    fail = f"case \"$*\" in *{apt_fails_for}*) echo broken; exit 100;; esac\n" if apt_fails_for else ""
+    write_tree(root, {"have": have, "calls": ""})
+    write_tree(root, {
+        "bin/dpkg-query": f"#!/bin/sh\ncat {root}/have\n",
+        "bin/apt-get": "#!/bin/sh\n[ \"$DEBIAN_FRONTEND\" = noninteractive ] || exit 99\n"
+                       f"echo \"$*\" >> {root}/calls\n{fail}",
+        "bin/sudo": "#!/bin/sh\n[ \"$1\" != -n ] || shift\nexec \"$@\"\n",
+    }, executable=True)
+    environment = {**os.environ, "PATH": f"{root}/bin:{os.environ['PATH']}"}
+    result = subprocess.run([SETUP, *options], capture_output=True, text=True, check=False,
+                            stdin=subprocess.DEVNULL, env=environment)
+    return result.returncode, result.stdout + result.stderr, (root / "calls").read_text()
+
+
+def expect_calls(calls, *expected):
+    actual = [line.replace("-q -y ", "").replace("--no-install-recommends ", "")
+              for line in calls.splitlines()]
+    if actual != list(expected):
+        raise Failure(f"apt-get was called with {actual}, expected {list(expected)}")
+
+
+def test_nothing_missing(root):
+    code, output, calls = run_setup(root, package_names()["bench"])
+    expect(code, output, 0)
+    expect_calls(calls)
+    if output:
+        raise Failure("it is not silent: " + output)
+
+
+def test_installs_the_missing(root):
+    code, output, calls = run_setup(root, ["cppcheck", "ninja-build"])
+    expect(code, output, 0, "cppcheck", "analyses the code", "ninja-build", "runs the build")
+    expect_calls(calls, "update", "install ninja-build cppcheck")
+
+
+def test_bench(root):
+    code, output, calls = run_setup(root, ["ucx-utils"], "bench")
+    expect(code, output, 0, "ucx-utils")
+    expect_calls(calls, "update", "install ucx-utils")
+
+
+def test_optional_failure_is_a_warning(root):
+    code, output, calls = run_setup(root, ["cmake", "libfabric-dev"],
+                                    apt_fails_for="libfabric-dev")
+    expect(code, output, 0, "libfabric-dev could not be installed; the build leaves out")
+    expect_calls(calls, "update", "install cmake", "install libfabric-dev")
+
+
+def test_required_failure(root):
+    code, output, _ = run_setup(root, ["cmake"], apt_fails_for="cmake")
+    expect(code, output, 1, "apt-get install cmake failed:", "broken")
+
+
+def test_update_failure_is_a_warning(root):
+    code, output, calls = run_setup(root, ["cmake"], apt_fails_for="update")
+    expect(code, output, 0, "apt-get update failed; trying with the lists that are there")
+    expect_calls(calls, "update", "install cmake")
+
+
+def test_wrong_use(root):
+    code, output, calls = run_setup(root, [], "everything")
+    expect(code, output, 2, "usage: scripts/setup [bench]")
+    expect_calls(calls)
+
+
+TESTS = [(function.__name__.removeprefix("test_"), function, ()) for function in (
+    test_nothing_missing, test_installs_the_missing, test_bench,
+    test_optional_failure_is_a_warning, test_required_failure, test_update_failure_is_a_warning,
+    test_wrong_use)]
+
+if __name__ == "__main__":
+    sys.exit(run_tests(TESTS))
