@@ -1,8 +1,10 @@
 # The functions by which directories add their programs, tests and fuzzers.
 
-# remora_subdirectory(DIR): adds DIR when it has a CMakeLists.txt.
+# remora_subdirectory(DIR): adds DIR when it has a CMakeLists.txt. One that appears later is noticed
+# by the next build.
 function(remora_subdirectory directory)
-  if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${directory}/CMakeLists.txt)
+  file(GLOB found CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${directory}/CMakeLists.txt)
+  if(found)
     add_subdirectory(${directory})
   endif()
 endfunction()

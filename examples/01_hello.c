@@ -23,7 +23,8 @@ static int check(int result)
 /* RMR_INLINE: the text is copied at once, so it may lie anywhere. */
 static void say(struct rmr_conn *conn, const char *text)
 {
-	struct rmr_work work = {RMR_OP_SEND, RMR_INLINE, 0, (void *)text, strlen(text)};
+	struct rmr_work work = {
+		.op = RMR_OP_SEND, .flags = RMR_INLINE, .source = text, .length = strlen(text)};
 
 	check(rmr_post(conn, &work, 1));
 }
@@ -47,8 +48,7 @@ int main(int argc, char **argv)
 	struct rmr_device *device;
 	struct rmr_queue *queue;
 	struct rmr_conn *conn;
-	int fd[2], result = pipe(fd);
-	pid_t child = fork();
+	int fd[2], result = pipe(fd), child = fork();
 
 	check(rmr_device_open(name, NULL, &device)); /* each its own, after the fork */
 	check(rmr_queue_open(device, NULL, &queue));

@@ -1,8 +1,6 @@
 /*
  * Remote read: one process reads another's memory while that one sleeps.
- *
  *	02_remote_read [device]		device: shm (the default) or tcp
- *
  * The parent puts a text where peers may read, tells the child where it is, and sleeps.
  */
 #include <err.h>
@@ -12,7 +10,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Every call goes through here: a negative result ends the program with the reason. */
 static int check(int result)
 {
 	if (result < 0)
@@ -34,12 +31,11 @@ static struct rmr_completion finish(struct rmr_conn *conn, struct rmr_work *work
 int main(int argc, char **argv)
 {
 	const char *name = argc > 1 ? argv[1] : "shm";
-	char address[128] = "127.0.0.1:0"; /* tcp: port 0 means any free one */
+	char address[128] = "127.0.0.1:0", *text; /* tcp: port 0 means any free one */
 	struct rmr_device *device;
 	struct rmr_queue *queue;
 	struct rmr_arena *arena;   /* memory that peers reach fastest */
 	struct rmr_region *region; /* what a device may use of it, and peers may do with it */
-	struct rmr_remote *remote;
 	struct rmr_listener *listener;
 	struct rmr_request *request;
 	struct rmr_descriptor where;
@@ -49,27 +45,30 @@ int main(int argc, char **argv)
 	check(rmr_device_open(name, NULL, &device)); /* each its own, after the fork */
 	check(rmr_queue_open(device, NULL, &queue));
 	check(rmr_arena_open(4096, 0, &arena));
-	check(rmr_region_open(device, rmr_arena_base(arena), 4096, RMR_READ, &region));
+	text = rmr_arena_base(arena);
+	check(rmr_region_open(device, text, 4096, RMR_READ, &region));
 	if (child > 0) {
+		struct rmr_work send = {RMR_OP_SEND, RMR_INLINE, .length = sizeof(where)};
+
+		strcpy(text, "a remora travels with a shark");
 		if (strcmp(name, "tcp") != 0) /* shm: any name will do */
 			snprintf(address, sizeof(address), "remote-read-%d", getpid());
 		check(rmr_listener_open(device, address, NULL, &listener));
 		dprintf(fd[1], "%s%c", rmr_listener_address(listener), 0);
 		check(rmr_listener_next(listener, 5000, &request));
 		check(rmr_accept(request, queue, NULL, &conn));
-		strcpy(rmr_arena_base(arena), "a remora travels with a shark");
-		check(rmr_region_export(region, conn, &where));
-		finish(conn, &(struct rmr_work){RMR_OP_SEND, RMR_INLINE, 0, &where, sizeof(where)});
+		check(rmr_region_export(region, conn, send.local = &where));
+		finish(conn, &send);
 		waitpid(child, &result, 0); /* asleep: the READ comes and goes without us */
 		rmr_listener_close(listener);
 	} else {
-		char *buffer = rmr_arena_base(arena);
+		struct rmr_work get = {RMR_OP_READ, .local = text, .length = 64, .region = region};
 
 		result = read(fd[0], address, sizeof(address)) < 1;
 		check(rmr_connect(queue, address, 5000, NULL, &conn));
-		check(rmr_remote_open(conn, finish(conn, NULL).data, &remote));
-		finish(conn, &(struct rmr_work){RMR_OP_READ, 0, 0, buffer, 64, region, remote});
-		printf("client read: %s\n", buffer);
+		check(rmr_remote_open(conn, finish(conn, NULL).data, &get.remote));
+		finish(conn, &get);
+		printf("client read: %s\n", text);
 	}
 	rmr_conn_close(conn);
 	rmr_region_close(region);

@@ -350,8 +350,11 @@ struct rmr_work {
 	enum rmr_op op;
 	unsigned flags;
 	uint64_t cookie; /* comes back in the completion */
-	void *local;	 /* source of SEND and WRITE, target of READ and of atomics' old value */
-	size_t length;	 /* atomics: 8 */
+	union {
+		void *local;	    /* where READ and the old value of an atomic land */
+		const void *source; /* what SEND and WRITE take; the same field */
+	};
+	size_t length; /* atomics: 8 */
 	struct rmr_region *region;
 	struct rmr_remote *remote; /* all but SEND */
 	uint64_t offset;	   /* in remote; atomics: a multiple of 8 */

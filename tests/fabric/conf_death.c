@@ -47,8 +47,8 @@ static void take(struct node *node, struct tally *tally)
 	}
 }
 
-/* Keeps the connection full of operations, kills the puppet after a while, and goes on posting until
- * that is refused. */
+/* Keeps the connection full of operations, kills the puppet after a while, and goes on posting
+ * until that is refused. */
 static void check_killed(enum rmr_op op, size_t length, unsigned after_us)
 {
 	struct pair_options options = {.test = {.size = MIB}, .puppet = {.size = MIB}};
@@ -91,8 +91,8 @@ static void test_killed(void)
 		enum rmr_op op;
 		size_t length;
 	} ops[] = {
-		{RMR_OP_READ, 8},    {RMR_OP_READ, MIB},	{RMR_OP_WRITE, 8},
-		{RMR_OP_WRITE, MIB}, {RMR_OP_FETCH_ADD, 8},	{RMR_OP_SEND, 8192},
+		{RMR_OP_READ, 8},    {RMR_OP_READ, MIB},       {RMR_OP_WRITE, 8},
+		{RMR_OP_WRITE, MIB}, {RMR_OP_FETCH_ADD, 8},    {RMR_OP_SEND, 8192},
 		{RMR_OP_SEND, 16},   {RMR_OP_WRITE_IMM, 4096},
 	};
 	size_t i;
@@ -107,8 +107,7 @@ static void test_killed(void)
 /* The same for one who only sleeps: all is posted, nothing polled, then the peer dies. */
 static void test_killed_asleep(void)
 {
-	struct pair_options options = {
-		.puppet = {.queue = {.recv_slots = 4, .recv_size = 4096}}};
+	struct pair_options options = {.puppet = {.queue = {.recv_slots = 4, .recv_size = 4096}}};
 	struct puppet puppet;
 	struct node node;
 	struct rmr_work work;
@@ -217,41 +216,36 @@ static void test_one_of_three(void)
  */
 #define LAST_WORDS 300
 
-struct farewell {
-	bool close; /* properly, or by _exit */
-	size_t length;
-};
-
 /* Sends, waits until all is completed, and leaves at once. */
 static void say_farewell(struct node *node)
 {
-	const struct farewell *farewell = node->arg;
+	size_t *length = node->arg;
 	uint64_t i;
 
 	node_open(node, NULL);
 	node_memory(node, MEMORY_ARENA, 64 * KIB, 0);
 	node_accept(node, NULL);
 	for (i = 0; i < LAST_WORDS; i++)
-		node_send(node, farewell->length, i);
-	if (!farewell->close)
-		_exit(0);
+		node_send(node, *length, i);
 	node_close(node);
 }
 
-static void check_farewell(struct farewell farewell)
+/* All that was completed before the close is received before the DISCONNECT, also by one who is
+ * slow and has few slots. */
+static void check_farewell(size_t length)
 {
 	struct rmr_queue_options options = {.recv_slots = 8};
 	struct peer peer;
 	struct node node = {0};
 	uint64_t i;
 
-	peer_start(&peer, say_farewell, &farewell);
+	peer_start(&peer, say_farewell, &length);
 	node_open(&node, &options);
 	node_connect(&node, &peer, NULL);
 	for (i = 0; i < LAST_WORDS; i++) {
 		if (i == 3 || i == LAST_WORDS - 10)
 			test_sleep_ms(20); /* let it pile up, and let the peer be gone */
-		node_recv(&node, farewell.length, i);
+		node_recv(&node, length, i);
 	}
 	node_expect_disconnect(&node, node.conn);
 	peer_join(&peer);
@@ -261,19 +255,154 @@ static void check_farewell(struct farewell farewell)
 
 static void test_closed(void)
 {
-	check_farewell((struct farewell){.close = true, .length = 10});
-	check_farewell((struct farewell){.close = true, .length = 8000});
+	check_farewell(10);
+	check_farewell(8000);
 }
 
-/* Without closing, messages may be lost in a network, but the end is noticed. */
+static void accept_and_exit(struct node *node)
+{
+	node_open(node, NULL);
+	node_accept(node, NULL);
+	node_send(node, 10, 1);
+	_exit(0);
+}
+
+/* Nothing closed, just gone. */
 static void test_exited(void)
 {
-	struct puppet puppet;
-	struct node node;
+	struct peer peer;
+	struct node node = {0};
 	int successes = 0;
 
-	pair_open(&puppet, &node, NULL);
-	test_signal_exit(&puppet);
+	peer_start(&peer, accept_and_exit, NULL);
+	node_open(&node, NULL);
+	node_connect(&node, &peer, NULL);
 	CHECK_EQ(node_drain(&node, &successes), 0);
+	peer_join(&peer);
 	node_close(&node);
 }
+
+/* ------------------------------------------------------------------------------------------
+ * Doing nothing
+ */
+static void sleep_role(struct node *node)
+{
+	node_open(node, NULL);
+	node_memory(node, MEMORY_ARENA, MIB, memory_rights(node, MEMORY_ARENA));
+	pattern_fill(node->memory.base, MIB, 3);
+	node_accept(node, NULL);
+	node_export(node);
+	for (;;)
+		pause();
+}
+
+static void compute_role(struct node *node)
+{
+	volatile uint64_t x = 0;
+
+	node_open(node, NULL);
+	node_memory(node, MEMORY_ARENA, MIB, memory_rights(node, MEMORY_ARENA));
+	pattern_fill(node->memory.base, MIB, 3);
+	node_accept(node, NULL);
+	node_export(node);
+	for (;;)
+		x++;
+}
+
+/* READ, WRITE and both atomics on memory of a target that does not help. */
+static void check_onesided(struct node *node)
+{
+	uint64_t begin_ns = clock_now_ns();
+	struct rmr_work work;
+	uint64_t i;
+
+	for (i = 0; i < 200; i++) {
+		work = work_of(node, RMR_OP_READ, 0, 100 * KIB, 0);
+		node_do(node, &work);
+		pattern_check(work.local, 100 * KIB, 3, "READ");
+		pattern_fill(node->memory.base, 3000, i);
+		work = work_of(node, RMR_OP_WRITE, 0, 3000, 500 * KIB);
+		node_do(node, &work);
+		work = work_of(node, RMR_OP_READ, 4000, 3000, 500 * KIB);
+		node_do(node, &work);
+		pattern_check(work.local, 3000, i, "READ of what was written");
+	}
+	work = work_of(node, RMR_OP_WRITE, 0, 8, 600 * KIB);
+	memset(work.local, 0, 8);
+	node_do(node, &work);
+	for (i = 0; i < 200 && node->info->capabilities & RMR_CAP_ATOMIC; i++) {
+		work = work_of(node, i % 2 ? RMR_OP_COMPARE_SWAP : RMR_OP_FETCH_ADD, 0, 8,
+			       600 * KIB);
+		work.compare = i;
+		work.operand = i % 2 ? i + 1 : 1;
+		node_do(node, &work);
+		CHECK_EQ(*(uint64_t *)work.local, i);
+	}
+	if (clock_now_ns() - begin_ns > 2000000000u * TEST_TIME_FACTOR)
+		TEST_FAIL("one-sided operations took %llu ms",
+			  (unsigned long long)(clock_now_ns() - begin_ns) / 1000000);
+}
+
+static void check_idle_target(role_function *role)
+{
+	struct peer peer;
+	struct node node = {0};
+
+	peer_start(&peer, role, NULL);
+	node_open(&node, NULL);
+	node_memory(&node, MEMORY_ARENA, MIB, 0);
+	node_connect(&node, &peer, NULL);
+	node_import(&node);
+	check_onesided(&node);
+	peer_kill(&peer);
+	node_expect_disconnect(&node, node.conn);
+	node_close(&node);
+}
+
+static void test_sleeping_target(void)
+{
+	check_idle_target(sleep_role);
+}
+
+static void test_computing_target(void)
+{
+	check_idle_target(compute_role);
+}
+
+/* Not even a process that is stopped matters where its memory is mapped; and the map outlives it.
+ */
+static void test_stopped_target(void)
+{
+	struct peer peer;
+	struct node node = {0};
+	const void *pointer;
+
+	peer_start(&peer, sleep_role, NULL);
+	node_open(&node, NULL);
+	if (!(node.info->capabilities & RMR_CAP_MAP))
+		TEST_SKIP("%s cannot map a peer's memory", node.info->name);
+	node_memory(&node, MEMORY_ARENA, MIB, 0);
+	node_connect(&node, &peer, NULL);
+	node_import(&node);
+	CHECK_EQ(kill(peer.pid, SIGSTOP), 0);
+	check_onesided(&node);
+	pointer = rmr_remote_pointer(node.remote);
+	CHECK(pointer != NULL);
+	peer_kill(&peer);
+	node_expect_disconnect(&node, node.conn);
+	pattern_check(pointer, 100 * KIB, 3, "memory of a dead peer");
+	node_close(&node);
+}
+
+const struct test death_tests[] = {
+	{"death_killed_in_flight", test_killed},
+	{"death_killed_while_asleep", test_killed_asleep},
+	{"death_of_a_sender", test_sender_killed},
+	{"death_of_one_of_three", test_one_of_three},
+	{"death_closed_after_last_words", test_closed},
+	{"death_exited_without_closing", test_exited},
+	{"idle_target_sleeps", test_sleeping_target},
+	{"idle_target_computes", test_computing_target},
+	{"idle_target_is_stopped", test_stopped_target},
+	{NULL},
+};

@@ -22,6 +22,7 @@ enum verb {
 	VERB_DISCARD,
 	VERB_CLOSE_REGION,
 	VERB_CLOSE_CONN,
+	VERB_DROP,
 	VERB_ACCEPT,
 	VERB_QUIT,
 };
@@ -120,6 +121,21 @@ static void discard(struct node *node, int count)
 	}
 }
 
+/* Takes what is left of a connection up to its end, and closes it. */
+static void drop(struct node *node, int number)
+{
+	struct rmr_completion c;
+
+	while ((c = node_next(node)).op != RMR_OP_DISCONNECT) {
+		CHECK(c.conn == conns[number]);
+		if (c.op == RMR_OP_RECV)
+			rmr_recv_release(node->queue, c.data);
+	}
+	CHECK(c.conn == conns[number]);
+	rmr_conn_close(c.conn);
+	conns[number] = NULL;
+}
+
 /* Commands about memory. */
 static void obey_memory(struct node *node, struct command *command)
 {
@@ -169,6 +185,9 @@ static void obey(struct node *node, struct command *command)
 	case VERB_CLOSE_CONN:
 		rmr_conn_close(conns[command->conn]);
 		conns[command->conn] = NULL;
+		break;
+	case VERB_DROP:
+		drop(node, command->conn);
 		break;
 	case VERB_ACCEPT:
 		command->seed = (uint64_t)accept_one(node, node->arg);
@@ -352,6 +371,11 @@ void puppet_close_region(struct puppet *puppet)
 void puppet_close_conn(struct puppet *puppet, int conn)
 {
 	ask(puppet, (struct command){.verb = VERB_CLOSE_CONN, .conn = conn});
+}
+
+void puppet_drop(struct puppet *puppet, int conn)
+{
+	ask(puppet, (struct command){.verb = VERB_DROP, .conn = conn});
 }
 
 void puppet_start_flood(struct puppet *puppet, int count, size_t length, uint64_t seed)

@@ -69,6 +69,8 @@ void puppet_expect_silence(struct puppet *puppet, int milliseconds);
 void puppet_send(struct puppet *puppet, int conn, size_t length, uint64_t seed);
 void puppet_close_region(struct puppet *puppet);
 void puppet_close_conn(struct puppet *puppet, int conn);
+/* Takes all that connection has to say, up to its end, and closes it. */
+void puppet_drop(struct puppet *puppet, int conn);
 
 /* A flood: sends `count` messages of `length` bytes with seeds from `seed` on, as fast as they
  * go, while the test does what it likes; puppet_finish waits for its end. */

@@ -99,7 +99,6 @@ static void test_refused_connect(void)
 {
 	struct peer peer;
 	struct end end = {.pipe = &peer.pipe, .side = TEST_PARENT};
-	struct rmr_descriptor descriptor;
 	char address[128];
 
 	peer_start(&peer, "seed=1", 1, serve_until_lost);
@@ -110,8 +109,7 @@ static void test_refused_connect(void)
 	CHECK_CONTAINS(rmr_error_message(), "fault plan");
 	CHECK_OK(rmr_connect(end.queue, address, PATIENCE_MS, NULL, &end.conns[0]));
 	end.count = 1;
-	CHECK_OK(rmr_region_export(end.region, end.conns[0], &descriptor));
-	test_send(end.pipe, end.side, &descriptor, sizeof(descriptor));
+	end_exchange(&end);
 	end_close(&end);
 	peer_join(&peer);
 }

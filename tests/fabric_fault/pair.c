@@ -6,11 +6,6 @@
 
 #define ALL_RIGHTS (RMR_READ | RMR_WRITE | RMR_ATOMIC)
 
-struct handshake {
-	char address[128];
-	struct rmr_descriptor descriptors[CONNS_MAX];
-};
-
 void end_open(struct end *end, const char *plan)
 {
 	struct rmr_device_options options = {.fault_plan = plan};
@@ -33,8 +28,7 @@ void end_close(struct end *end)
 	rmr_device_close(end->device);
 }
 
-/* Exchanges descriptors of all connections. */
-static void exchange(struct end *end)
+void end_exchange(struct end *end)
 {
 	struct rmr_descriptor mine, theirs;
 
@@ -47,6 +41,8 @@ static void exchange(struct end *end)
 		CHECK_OK(rmr_remote_open(end->conns[i], &theirs, &end->remotes[i]));
 		CHECK_EQ(rmr_remote_length(end->remotes[i]), MEMORY_SIZE);
 	}
+	test_signal(end->pipe, end->side);
+	test_await(end->pipe, end->side);
 }
 
 static void run_peer(void *arg)
@@ -67,7 +63,7 @@ static void run_peer(void *arg)
 		CHECK_OK(rmr_listener_next(end.listener, PATIENCE_MS, &request));
 		CHECK_OK(rmr_accept(request, end.queue, NULL, &end.conns[end.count]));
 	}
-	exchange(&end);
+	end_exchange(&end);
 	if (peer->body)
 		peer->body(&end);
 	end_close(&end);
@@ -97,7 +93,7 @@ void end_connect(struct end *end, struct peer *peer, const char *plan)
 	for (; end->count < peer->conns; end->count++)
 		CHECK_OK(rmr_connect(end->queue, address, PATIENCE_MS, NULL,
 				     &end->conns[end->count]));
-	exchange(end);
+	end_exchange(end);
 }
 
 struct rmr_work end_work(struct end *end, enum rmr_op op, size_t at, size_t length, uint64_t offset)

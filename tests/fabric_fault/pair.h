@@ -56,17 +56,18 @@ struct peer {
 void peer_start(struct peer *peer, const char *plan, int conns, void (*body)(struct end *end));
 void peer_join(struct peer *peer);
 
-/* Opens this end: device, queue, memory. Skips the test when the inner device is not built. */
+/* Opens this end: device, queue, memory. */
 void end_open(struct end *end, const char *plan);
-/* The same, and connects to the peer. */
+/* Opens the other's memory on every connection; returns when both ends have. */
+void end_exchange(struct end *end);
+/* All of this: opens, connects to the peer, exchanges. */
 void end_connect(struct end *end, struct peer *peer, const char *plan);
 void end_close(struct end *end);
 
 /* A signaled operation of connection 0 on this end's memory at `at` and the peer's at offset. */
 struct rmr_work end_work(struct end *end, enum rmr_op op, size_t at, size_t length,
 			 uint64_t offset);
-/* Posts all on connection `index`; polls for room while discarding nothing: there must be room
- * sooner or later without that. */
+/* Posts all on connection `index`; goes on trying while there is no room. */
 void end_post(struct end *end, int index, const struct rmr_work *works, int count);
 
 /* The next completion; fails the test if none comes. */

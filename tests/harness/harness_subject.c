@@ -1,5 +1,6 @@
 /* Tests that go wrong on purpose. harness_test.c runs them one by one and looks at the report. */
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -146,6 +147,42 @@ static void leaves_files(void)
 	TEST_FAIL("in %s", test_tmpdir());
 }
 
+/* The following three are caught by the sanitizers, if they are there. */
+static void *volatile leaked;
+
+static void leaks(void)
+{
+	leaked = malloc(100);
+	leaked = NULL;
+}
+
+static void overflows(void)
+{
+	volatile char *data = malloc(10);
+	volatile int index = 10;
+
+	data[index] = 1;
+	free((void *)data);
+}
+
+static int raced;
+
+static void *race(void *arg)
+{
+	for (int i = 0; i < 1000; i++)
+		raced++;
+	return arg;
+}
+
+static void races(void)
+{
+	pthread_t thread;
+
+	CHECK_EQ(pthread_create(&thread, NULL, race, NULL), 0);
+	race(NULL);
+	pthread_join(thread, NULL);
+}
+
 static const struct test tests[] = {
 	{"passes", passes},
 	{"passes_slowly", passes, TEST_SLOW},
@@ -167,6 +204,9 @@ static const struct test tests[] = {
 	{"skips", skips},
 	{"seed", fails_with_seed},
 	{"leaves_files", leaves_files},
+	{"leaks", leaks},
+	{"overflows", overflows},
+	{"races", races},
 };
 
 int main(int argc, char **argv)

@@ -97,6 +97,17 @@ static void test_seed(void)
 	CHECK(strcmp(first, second) != 0);
 }
 
+/* That a build with a sanitizer really has one, and that what it finds fails the test. */
+static void test_sanitizers(void)
+{
+	if (TEST_HAS_ASAN) {
+		check_fails("leaks", "FAIL leaks: exited with ");
+		check_fails("overflows", "FAIL overflows: exited with ");
+	}
+	if (TEST_HAS_TSAN)
+		check_fails("races", "FAIL races: exited with ");
+}
+
 static pid_t read_pid(void)
 {
 	char path[256];
@@ -258,6 +269,7 @@ static const struct test tests[] = {
 	{"reasons", test_reasons},
 	{"outcomes", test_outcomes},
 	{"seed", test_seed},
+	{"sanitizers", test_sanitizers},
 	{"groups_die", test_groups_die},
 	{"children_report", test_children_report},
 	{"tmpdir_is_removed", test_tmpdir_is_removed},

@@ -41,17 +41,21 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define TEST_HAS_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
-	__has_feature(memory_sanitizer)
-#define TEST_HAS_SANITIZER 1
+/* Which sanitizers this is built with: gcc defines macros, clang answers __has_feature. */
+#ifndef __has_feature
+#define __has_feature(feature) 0
 #endif
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
+#define TEST_HAS_ASAN 1
+#else
+#define TEST_HAS_ASAN 0
 #endif
-#ifndef TEST_HAS_SANITIZER
-#define TEST_HAS_SANITIZER 0
+#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
+#define TEST_HAS_TSAN 1
+#else
+#define TEST_HAS_TSAN 0
 #endif
+#define TEST_HAS_SANITIZER (TEST_HAS_ASAN || TEST_HAS_TSAN)
 
 /* Sanitizers make code several times slower: time limits are multiplied by this. */
 #define TEST_TIME_FACTOR (TEST_HAS_SANITIZER ? 5 : 1)

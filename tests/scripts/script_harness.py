@@ -1,4 +1,4 @@
-"""What the tests of the scripts share: a temporary directory for each test, and the closing line."""
+"""What the tests of the scripts share: a directory for each test, and the closing line."""
 
 import os
 import tempfile

@@ -24,7 +24,9 @@ def run_setup(root, missing, *options, apt_fails_for=None):
     names = sum(package_names().values(), [])
     have = "".join(f"ii  {name}\n" for name in names if name not in missing)
     have += "".join(f"rc  {name}\n" for name in missing)  # removed, with its configuration left
-    fail = f"case \"$*\" in *{apt_fails_for}*) echo broken; exit 100;; esac\n" if apt_fails_for else ""
+    fail = ""
+    if apt_fails_for:
+        fail = f"case \"$*\" in *{apt_fails_for}*) echo broken; exit 100;; esac\n"
     write_tree(root, {"have": have, "calls": ""})
     write_tree(root, {
         "bin/dpkg-query": f"#!/bin/sh\ncat {root}/have\n",

@@ -195,6 +195,7 @@ enum rmr_status perf_run(const struct perf_config *config)
 	struct session session = {0};
 	enum rmr_status status = RMR_OK;
 	char server[320];
+	bool had_client;
 
 	if (!config->address)
 		status = spawn_server(config, &spawned);
@@ -217,7 +218,8 @@ enum rmr_status perf_run(const struct perf_config *config)
 		report_begin(config, server);
 		status = measure_all(&session, &plan);
 	}
+	had_client = session.conn != NULL;
 	session_close(&session);
-	spawn_reap(&spawned);
+	spawn_reap(&spawned, had_client);
 	return status;
 }

@@ -58,18 +58,34 @@ enum rmr_status session_post_failed(int result)
 	return error_set(RMR_LIMIT, "the connection takes no operation although none is in flight");
 }
 
+/* The clock is not read before the first SPINS_PER_LOOK polls were in vain: an answer that comes in
+ * time must not wait for it. */
+static int spin(struct session *session, struct rmr_completion *completions, int max)
+{
+	uint64_t deadline_ns = 0;
+
+	for (;;) {
+		for (int i = 0; i < SPINS_PER_LOOK; i++) {
+			int n = rmr_poll(session->queue, completions, max);
+
+			if (n)
+				return n;
+		}
+		if (!deadline_ns)
+			deadline_ns = clock_deadline_ns(PERF_STALL_MS);
+		else if (clock_passed(deadline_ns))
+			return 0;
+	}
+}
+
 int session_wait(struct session *session, struct rmr_completion *completions, int max)
 {
-	uint64_t deadline_ns = clock_deadline_ns(PERF_STALL_MS);
-	int n = 0;
+	int n;
 
-	if (session->config->wait != PERF_WAIT_SPIN)
-		n = rmr_wait(session->queue, completions, max, PERF_STALL_MS);
+	if (session->config->wait == PERF_WAIT_SPIN)
+		n = spin(session, completions, max);
 	else
-		do {
-			for (int i = 0; i < SPINS_PER_LOOK && !n; i++)
-				n = rmr_poll(session->queue, completions, max);
-		} while (!n && !clock_passed(deadline_ns));
+		n = rmr_wait(session->queue, completions, max, PERF_STALL_MS);
 	if (!n)
 		error_set(RMR_TIMEOUT, "the server is gone: no answer for %d seconds",
 			  PERF_STALL_MS / 1000);

@@ -85,12 +85,12 @@ enum rmr_status spawn_server(const struct perf_config *config, struct spawned *s
 	close(fds[1]);
 	status = read_address(fds[0], spawned->address, sizeof(spawned->address));
 	close(fds[0]);
-	if (status != RMR_OK && spawn_reap(spawned) == PERF_EXIT_USAGE)
+	if (status != RMR_OK && spawn_reap(spawned, true) == PERF_EXIT_USAGE)
 		status = error_set(RMR_INVALID, "the forked server could not do what was asked");
 	return status;
 }
 
-int spawn_reap(struct spawned *spawned)
+int spawn_reap(struct spawned *spawned, bool had_client)
 {
 	const struct timespec step = {0, REAP_STEP_MS * 1000000};
 	pid_t pid = spawned->pid;
@@ -99,6 +99,8 @@ int spawn_reap(struct spawned *spawned)
 	if (!pid)
 		return -1;
 	spawned->pid = 0;
+	if (!had_client)
+		kill(pid, SIGTERM);
 	for (int waited_ms = 0; waited_ms < REAP_MS; waited_ms += REAP_STEP_MS) {
 		if (waitpid(pid, &result, WNOHANG) != 0)
 			return WIFEXITED(result) ? WEXITSTATUS(result) : -1;

@@ -18,8 +18,8 @@ struct spawned {
 RMR_MUST_CHECK enum rmr_status spawn_server(const struct perf_config *config,
 					    struct spawned *spawned);
 
-/* Waits for the server to end by itself after its client has left; helps it after a while. Returns
- * its exit code, or -1 when it did not end well. */
-int spawn_reap(struct spawned *spawned);
+/* Waits for the server to end by itself after its client has left; helps it after a while, or at
+ * once when no client ever came. Returns its exit code, or -1 when it did not end well. */
+int spawn_reap(struct spawned *spawned, bool had_client);
 
 #endif

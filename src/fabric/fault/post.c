@@ -6,8 +6,8 @@
  * rest follows from poll. All are signaled below, because we must know when each is done.
  *
  * A torn READ goes down as several READs, each at its own time. Works behind it wait until its last
- * piece is posted: a later WRITE must not be seen by an earlier READ, as it is not on any of
- * the transports.
+ * piece is posted, so that a later WRITE is never seen by an earlier READ: shm and tcp carry
+ * operations out in order, and what is injected here shall be tearing and nothing else.
  *
  * At a track with a cut the way down ends: CUT_BEFORE is not posted at all, CUT_AFTER is the
  * last that is. conn.c makes the cut when everything posted has completed.
@@ -76,7 +76,7 @@ static void track_work(struct fault_conn *conn, const struct rmr_work *work)
 	if (remote)
 		remote->references++;
 	if ((work->flags & RMR_INLINE) && work->length) {
-		size_t slot = fault_device_of(conn->base.queue)->base.info.max_inline;
+		size_t slot = device->base.info.max_inline;
 
 		track->work.local = conn->inline_copies + (conn->tail & conn->mask) * slot;
 		memcpy(track->work.local, work->local, work->length);

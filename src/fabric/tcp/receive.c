@@ -1,0 +1,250 @@
+/*
+ * Bytes in: one call takes in as many frames as there are.
+ *
+ * The queue has one scratch buffer, into which whoever holds its lock receives; frames are parsed
+ * from there. What is left at its end is at most the beginning of a header, which the connection
+ * keeps (`carry`): so idle connections need no buffer. A payload is not parsed but moved, to where
+ * it belongs:
+ *
+ *	header | payload ...		in scratch: copied to its destination
+ *	         ... rest		next call: readv straight into the destination, and what
+ *					comes behind it into the scratch buffer
+ *
+ * so that of a large transfer only the first and last few KiB are copied by us. The destination is
+ * memory of a region, which may be closed at any moment by another thread: it is entered for each
+ * piece and each system call (region.h).
+ *
+ * When the batch is done, all that is owed leaves in one sendmsg. Acknowledgments of messages wait a
+ * little more: the program has got the messages and will probably answer, and then the answer
+ * takes them along. If it does not, its next poll sends them, or the helper.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "fabric/tcp/internal.h"
+
+static void payload_done(struct tcp_conn *conn)
+{
+	struct tcp_receive *receive = &conn->receive;
+
+	receive->in_payload = false;
+	switch (receive->op) {
+	case FRAME_SEND:
+		message_end(conn);
+		break;
+	case FRAME_WRITE:
+		serve_write_done(conn, receive->sequence);
+		break;
+	case FRAME_WRITE_IMM:
+		message_immediate(conn, receive->immediate, receive->length);
+		break;
+	default:
+		answer_read_done(conn, receive->sequence);
+	}
+}
+
+void receive_payload(struct tcp_conn *conn, const struct frame *frame, uint8_t *to,
+		     struct region_slot *slot, uint64_t key)
+{
+	struct tcp_receive *receive = &conn->receive;
+
+	receive->in_payload = true;
+	receive->op = frame->op;
+	receive->sequence = frame->sequence;
+	receive->immediate = frame->immediate;
+	receive->length = frame->length;
+	receive->to = to;
+	receive->rest = frame->length;
+	receive->slot = slot;
+	receive->key = key;
+	if (frame->length == 0)
+		payload_done(conn);
+}
+
+/* The region that a payload goes to was closed. Whose it was decides who is told what. */
+static void destination_closed(struct tcp_conn *conn)
+{
+	struct tcp_receive *receive = &conn->receive;
+
+	receive->in_payload = false;
+	if (receive->op == FRAME_READ_DATA) {
+		conn_fail_at(conn, receive->sequence, RMR_ACCESS);
+		return;
+	}
+	log_warn("tcp: connection to %s ends: %s into a region that was closed meanwhile",
+		 conn->base.peer, frame_op_name(receive->op));
+	conn_refuse(conn, receive->sequence, RMR_ACCESS);
+}
+
+/* Before and after touching the destination; false when it is no more. */
+static bool enter_destination(struct tcp_conn *conn)
+{
+	struct tcp_receive *receive = &conn->receive;
+
+	if (!receive->slot || region_enter(receive->slot, receive->key))
+		return true;
+	destination_closed(conn);
+	return false;
+}
+
+static void leave_destination(struct tcp_conn *conn)
+{
+	if (conn->receive.slot)
+		region_leave(conn->receive.slot);
+}
+
+static void payload_advance(struct tcp_conn *conn, size_t count)
+{
+	struct tcp_receive *receive = &conn->receive;
+
+	receive->to += count;
+	receive->rest -= count;
+	if (receive->rest == 0)
+		payload_done(conn);
+}
+
+/* Moves payload from the scratch buffer. Returns how many bytes it took. */
+static size_t take_payload(struct tcp_conn *conn, const uint8_t *from, size_t available)
+{
+	struct tcp_receive *receive = &conn->receive;
+	size_t count = receive->rest < available ? (size_t)receive->rest : available;
+
+	if (!enter_destination(conn))
+		return 0;
+	memcpy(receive->to, from, count);
+	leave_destination(conn);
+	payload_advance(conn, count);
+	return count;
+}
+
+/* Parses the frames in the scratch buffer, until it is used up or the connection is not OPEN. */
+static void parse(struct tcp_conn *conn, const uint8_t *at, const uint8_t *end)
+{
+	struct tcp_receive *receive = &conn->receive;
+
+	receive->carried = 0;
+	while (at < end && conn->state == CONN_OPEN) {
+		struct frame frame;
+		const char *reason;
+		int size;
+
+		if (receive->in_payload) {
+			at += take_payload(conn, at, (size_t)(end - at));
+			continue;
+		}
+		size = frame_decode(at, (size_t)(end - at), &frame, &reason);
+		if (size < 0) {
+			conn_violation(conn, "%s", reason);
+			return;
+		}
+		if (size == 0) {
+			receive->carried = (uint8_t)(end - at);
+			memcpy(receive->carry, at, receive->carried);
+			return;
+		}
+		at += size;
+		if (frame.op <= FRAME_WANT)
+			serve_take(conn, &frame);
+		else
+			answer_take(conn, &frame);
+	}
+}
+
+/* One system call: the rest of a payload, then the scratch buffer. *wanted is what it could have
+ * returned. */
+static ssize_t receive_bytes(struct tcp_conn *conn, size_t *direct, size_t *wanted)
+{
+	struct tcp_receive *receive = &conn->receive;
+	uint8_t *scratch = tcp_queue_of(conn)->scratch;
+	struct iovec vectors[2];
+	ssize_t got;
+
+	*direct = 0;
+	if (!receive->in_payload) {
+		memcpy(scratch, receive->carry, receive->carried);
+		*wanted = TCP_SCRATCH_BYTES - receive->carried;
+		return recv(conn->fd, scratch + receive->carried, *wanted, MSG_DONTWAIT);
+	}
+	*direct = receive->rest < TCP_DIRECT_MAX ? (size_t)receive->rest : TCP_DIRECT_MAX;
+	vectors[0] = (struct iovec){.iov_base = receive->to, .iov_len = *direct};
+	vectors[1] = (struct iovec){.iov_base = scratch, .iov_len = TCP_SCRATCH_BYTES};
+	/* Behind a long payload comes, as likely as not, another one: take in little more than its
+	 * header, so that little has to be copied. */
+	if (receive->rest >= TCP_DIRECT_MIN)
+		vectors[1].iov_len = TCP_SCRATCH_BEHIND;
+	*wanted = *direct + vectors[1].iov_len;
+	if (!enter_destination(conn)) {
+		errno = EAGAIN;
+		return -1;
+	}
+	got = readv(conn->fd, vectors, receive->rest > *direct ? 1 : 2);
+	leave_destination(conn);
+	return got;
+}
+
+/* Returns whether there may be more. */
+static bool receive_once(struct tcp_conn *conn, bool *some)
+{
+	uint8_t *scratch = tcp_queue_of(conn)->scratch;
+	size_t direct, wanted, carried = conn->receive.carried;
+	ssize_t got = receive_bytes(conn, &direct, &wanted);
+
+	if (got <= 0) {
+		if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+			return false;
+		if (got < 0 && errno != ECONNRESET && errno != EPIPE)
+			log_info("tcp: connection to %s: %s", conn->base.peer, strerror(errno));
+		*some = true;
+		conn_fail(conn, RMR_DISCONNECTED);
+		return false;
+	}
+	*some = true;
+	if (direct) {
+		size_t moved = (size_t)got < direct ? (size_t)got : direct;
+
+		payload_advance(conn, moved);
+		if ((size_t)got > moved && conn->state == CONN_OPEN)
+			parse(conn, scratch, scratch + ((size_t)got - moved));
+	} else {
+		parse(conn, scratch, scratch + carried + got);
+	}
+	return (size_t)got == wanted;
+}
+
+/* After the ERROR frame: reads away what the peer still sends, until it hangs up. */
+static bool discard(struct tcp_conn *conn)
+{
+	ssize_t got = recv(conn->fd, tcp_queue_of(conn)->scratch, TCP_SCRATCH_BYTES, MSG_DONTWAIT);
+
+	if (got > 0)
+		return true;
+	if (got == 0 || (errno != EAGAIN && errno != EINTR))
+		conn_close_socket(conn);
+	return false;
+}
+
+bool receive_ready(struct tcp_conn *conn)
+{
+	uint32_t delivered = conn->messages_done;
+	bool some = false;
+
+	if (conn->fd < 0)
+		return false;
+	if (conn->discarding || conn->state == CONN_CLOSING)
+		return discard(conn);
+	for (int i = 0; i < TCP_RECEIVE_ROUNDS && conn->state == CONN_OPEN; i++) {
+		if (!receive_once(conn, &some))
+			break;
+	}
+	if (conn->state != CONN_OPEN && conn->state != CONN_CLOSING)
+		return some;
+	if (transmit_is_urgent(conn) ||
+	    (conn->messages_done == delivered && transmit_is_due(conn)))
+		transmit_ready(conn);
+	else if (transmit_is_due(conn))
+		transmit_later(conn);
+	return some;
+}

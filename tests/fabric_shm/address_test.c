@@ -1,0 +1,87 @@
+/* Where names and paths of the shm provider lead. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "fabric/shm/shm.h"
+#include "harness/test.h"
+
+static void test_names_and_paths(void)
+{
+	char path[108], expected[300];
+
+	setenv("REMORA_SHM_DIR", test_tmpdir(), 1);
+	CHECK_OK(shm_address_to_listen("cache-1.a_b", path));
+	snprintf(expected, sizeof(expected), "%s/cache-1.a_b.sock", test_tmpdir());
+	CHECK_STR(path, expected);
+	CHECK(shm_address_to_connect("cache-1.a_b", 0, path));
+	CHECK_STR(path, expected);
+	CHECK(!shm_address_to_connect("cache-1.a_b", 1, path));
+	CHECK_OK(shm_address_to_listen("/a/b/c.sock", path));
+	CHECK_STR(path, "/a/b/c.sock");
+	CHECK(shm_address_to_connect("./here", 0, path));
+	CHECK_STR(path, "./here");
+}
+
+static void test_bad_names(void)
+{
+	static const char *const bad[] = {"a b", "a:b", ".hidden", "é", "*"};
+	char path[108], longest[200];
+
+	setenv("REMORA_SHM_DIR", test_tmpdir(), 1);
+	for (size_t i = 0; i < TEST_COUNT(bad); i++) {
+		CHECK_STATUS(shm_address_to_listen(bad[i], path), RMR_BAD_ADDRESS);
+		CHECK(!shm_address_to_connect(bad[i], 0, path));
+	}
+	memset(longest, 'x', sizeof(longest));
+	longest[sizeof(longest) - 1] = 0;
+	CHECK_STATUS(shm_address_to_listen(longest, path), RMR_BAD_ADDRESS);
+	CHECK(!shm_address_to_connect(longest, 0, path));
+	longest[0] = '/';
+	CHECK_STATUS(shm_address_to_listen(longest, path), RMR_BAD_ADDRESS);
+}
+
+/* A user's own directory is looked at first, then the system's. */
+static void test_directories_without_a_choice(void)
+{
+	char path[108];
+
+	unsetenv("REMORA_SHM_DIR");
+	if (geteuid() == 0)
+		CHECK_EQ(seteuid(65534), 0);
+	setenv("XDG_RUNTIME_DIR", "/run/user/77", 1);
+	CHECK(shm_address_to_connect("cache", 0, path));
+	CHECK_STR(path, "/run/user/77/remora/cache.sock");
+	CHECK(shm_address_to_connect("cache", 1, path));
+	CHECK_STR(path, "/run/remora/cache.sock");
+	unsetenv("XDG_RUNTIME_DIR");
+	CHECK(shm_address_to_connect("cache", 0, path));
+	CHECK_CONTAINS(path, "/tmp/remora-");
+}
+
+/* A directory that somebody else made could hold a socket that somebody else planted. */
+static void test_a_strangers_directory(void)
+{
+	char path[108];
+
+	if (geteuid() != 0)
+		TEST_SKIP("needs root, to make a directory of another user");
+	CHECK_EQ(chown(test_tmpdir(), 12345, 12345), 0);
+	setenv("REMORA_SHM_DIR", test_tmpdir(), 1);
+	CHECK_STATUS(shm_address_to_listen("cache", path), RMR_DENIED);
+	CHECK_EQ(chown(test_tmpdir(), 0, 0), 0);
+}
+
+static const struct test tests[] = {
+	{"names_and_paths", test_names_and_paths},
+	{"bad_names", test_bad_names},
+	{"directories_without_a_choice", test_directories_without_a_choice},
+	{"a_strangers_directory", test_a_strangers_directory},
+};
+
+int main(int argc, char **argv)
+{
+	return test_main(argc, argv, "shm_address", tests, TEST_COUNT(tests));
+}
