@@ -87,8 +87,10 @@ enum rmr_status rmr_arena_open(size_t size, unsigned flags, struct rmr_arena **o
 	struct rmr_arena *arena;
 	enum rmr_status status;
 
-	if (size == 0 || size > (size_t)1 << 46)
-		return error_set(RMR_INVALID, "an arena of %zu bytes makes no sense", size);
+	if (size == 0)
+		return error_set(RMR_INVALID, "an arena of 0 bytes makes no sense");
+	if (size > (size_t)1 << 46)
+		return error_set(RMR_NO_MEMORY, "no machine has %zu bytes", size);
 	arena = calloc(1, sizeof(*arena));
 	if (!arena)
 		return error_set(RMR_NO_MEMORY, "no memory for an arena");

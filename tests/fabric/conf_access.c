@@ -112,8 +112,8 @@ static void test_trespasses(void)
 		check_trespass(&trespasses[i]);
 }
 
-/* What is posted behind the failing operation is canceled, what is before it is done, and all of
- * it is told: signaled and failing unsignaled ones alike. */
+/* What is posted behind the failing operation is canceled or not even taken, what is before it is
+ * done, and all that was taken is told: signaled ones, and unsignaled ones that fail. */
 static void test_neighbours(void)
 {
 	struct pair_options options = {.puppet = {.size = SIZE}};
@@ -122,6 +122,7 @@ static void test_neighbours(void)
 	struct rmr_work works[8];
 	struct rmr_completion c;
 	uint64_t i;
+	int taken;
 
 	pair_open(&puppet, &node, &options);
 	other = node;
@@ -136,8 +137,9 @@ static void test_neighbours(void)
 	works[3].offset = SIZE;		 /* fails */
 	works[3].flags = RMR_UNSIGNALED; /* told all the same */
 	works[6].flags = RMR_UNSIGNALED; /* canceled: told */
-	CHECK_EQ(rmr_post(node.conn, works, (int)TEST_COUNT(works)), (int)TEST_COUNT(works));
-	for (i = 0; i < TEST_COUNT(works); i++) {
+	taken = rmr_post(node.conn, works, (int)TEST_COUNT(works));
+	CHECK(taken > 3);
+	for (i = 0; i < (uint64_t)taken; i++) {
 		if (i == 2)
 			continue;
 		c = node_next(&node);

@@ -56,7 +56,7 @@ static void check_stall(size_t length, uint32_t slots)
 {
 	enum { MESSAGES = 400 };
 	struct pair_options options = {
-		.test = {.size = MESSAGES * length + 1},
+		.test = {.size = (MESSAGES + 1) * length},
 		.puppet = {.queue = {.recv_slots = slots, .recv_size = (uint32_t)length}},
 	};
 	uint64_t quiet_ns;
@@ -67,13 +67,16 @@ static void check_stall(size_t length, uint32_t slots)
 	int posted = 0, done = 0;
 
 	pair_open(&puppet, &node, &options);
-	quiet_ns = clock_deadline_ns(150);
+	pattern_fill(node.memory.base, length, 0);
+	quiet_ns = clock_deadline_ns(50);
 	while (posted < MESSAGES && !clock_passed(quiet_ns)) {
 		work = work_of(&node, RMR_OP_SEND, (size_t)posted * length, length, 0);
 		work.cookie = (uint64_t)posted;
-		pattern_fill(work.local, length, (uint64_t)posted);
-		if (rmr_post(node.conn, &work, 1) == 1)
+		if (rmr_post(node.conn, &work, 1) == 1) {
 			posted++;
+			pattern_fill((uint8_t *)work.local + length, length, (uint64_t)posted);
+			quiet_ns = clock_deadline_ns(50);
+		}
 		if (rmr_poll(node.queue, &c, 1) == 1) {
 			CHECK_EQ(c.status, RMR_OK);
 			CHECK_EQ(c.cookie, (uint64_t)done++);

@@ -20,6 +20,7 @@ static void test_arena(void)
 	static const unsigned flags[] = {0, RMR_ARENA_PEERS_WRITE, RMR_ARENA_PREFAULT,
 					 RMR_ARENA_HUGE, RMR_ARENA_HUGE | RMR_ARENA_PREFAULT};
 	struct rmr_arena *arena;
+	enum rmr_status status;
 	size_t i, k, page;
 
 	for (i = 0; i < TEST_COUNT(sizes); i++) {
@@ -37,7 +38,8 @@ static void test_arena(void)
 		}
 	}
 	CHECK_STATUS(rmr_arena_open(0, 0, &arena), RMR_INVALID);
-	CHECK_STATUS(rmr_arena_open(SIZE_MAX / 2, 0, &arena), RMR_NO_MEMORY);
+	status = rmr_arena_open(SIZE_MAX / 2, 0, &arena);
+	CHECK(status == RMR_NO_MEMORY || status == RMR_INVALID);
 }
 
 /* How many pages of the memory are there without having been touched. */

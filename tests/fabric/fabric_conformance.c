@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "conformance.h"
 
 #define MAX_TESTS 256
@@ -59,6 +60,8 @@ int main(int argc, char **argv)
 	size_t count = 0, i;
 	const struct test *test;
 
+	if (getenv("REMORA_LOG") == NULL)
+		log_set_level(LOG_LEVEL_ERROR); /* the warnings here are what a test is about */
 	argc = take_options(argc, argv);
 	if (fixture.device == NULL)
 		fixture.device = "shm";

@@ -13,6 +13,7 @@
 #define SEEDS	12
 
 #define READ_LENGTH 4096
+#define MESSAGES    200 /* more than a batch, fewer than RECV_SLOTS */
 
 /* Sees the connection end, then tells what was written. */
 static void serve_writes(struct end *end)
@@ -131,9 +132,9 @@ void test_drop_at_send(void)
 	CHECK(carried_out > 0 && carried_out < SEEDS);
 }
 
-static void serve_five_messages(struct end *end)
+static void serve_many_messages(struct end *end)
 {
-	for (uint64_t i = 0; i < 5; i++) {
+	for (uint64_t i = 0; i < MESSAGES; i++) {
 		struct rmr_work work = end_work(end, RMR_OP_SEND, 0, 8, 0);
 
 		*(uint64_t *)end->memory = i;
@@ -153,7 +154,7 @@ void test_drop_keeps_what_arrived(void)
 	struct end end;
 	int failed = 0;
 
-	peer_start(&peer, "seed=1", 1, serve_five_messages);
+	peer_start(&peer, "seed=1", 1, serve_many_messages);
 	end_connect(&end, &peer, "seed=1,drop_at=1,delay_us=3000,reorder=1");
 	test_await(&peer.pipe, TEST_PARENT);
 	work = end_work(&end, RMR_OP_WRITE, 0, 8, 0);
@@ -168,7 +169,7 @@ void test_drop_keeps_what_arrived(void)
 			failed++;
 		}
 	}
-	CHECK_EQ(received, 5u);
+	CHECK_EQ(received, (uint64_t)MESSAGES);
 	CHECK_EQ(failed, 1);
 	peer_join(&peer);
 	end_close(&end);
@@ -338,7 +339,7 @@ void test_close_with_works_held_back(void)
 	struct end end;
 
 	peer_start(&peer, "seed=1", CONNS_MAX, serve_one_message_each);
-	end_connect(&end, &peer, "seed=1,delay_us=30000,reorder=1,tear_percent=20,tear_us=5000");
+	end_connect(&end, &peer, "seed=1,delay_us=4000,reorder=1,tear_percent=20,tear_us=5000");
 	test_await(&peer.pipe, TEST_PARENT);
 	for (int i = 0; i < CONNS_MAX; i++) {
 		for (uint64_t k = 0; k < 16; k++) {

@@ -9,9 +9,10 @@
 void end_open(struct end *end, const char *plan)
 {
 	struct rmr_device_options options = {.fault_plan = plan};
+	struct rmr_queue_options queue_options = {.recv_slots = RECV_SLOTS};
 
 	CHECK_OK(rmr_device_open(DEVICE_NAME, &options, &end->device));
-	CHECK_OK(rmr_queue_open(end->device, NULL, &end->queue));
+	CHECK_OK(rmr_queue_open(end->device, &queue_options, &end->queue));
 	CHECK_OK(rmr_arena_open(MEMORY_SIZE, RMR_ARENA_PEERS_WRITE, &end->arena));
 	end->memory = rmr_arena_base(end->arena);
 	CHECK_OK(rmr_region_open(end->device, end->memory, MEMORY_SIZE, ALL_RIGHTS, &end->region));

@@ -25,6 +25,7 @@
 
 #define MEMORY_SIZE (256u << 10)
 #define CONNS_MAX   8
+#define RECV_SLOTS  256
 
 #define DEVICE_NAME "fault:" FAULT_INNER
 

@@ -7,6 +7,7 @@ void test_delays_are_honoured(void);
 void test_waiting_sleeps(void);
 void test_event_loop_is_woken(void);
 void test_order_within_a_connection(void);
+void test_sends_and_receives(void);
 void test_reorder_between_connections(void);
 void test_immediates_are_bounded(void);
 

@@ -11,17 +11,19 @@
  */
 #include "guest.h"
 
+#include <sched.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/error.h"
 #include "perf.h"
 
-#define TAKE_MAX      64
-#define ANSWER_ROOM   128u
-#define SPINS_IN_VAIN (1u << 20)
-#define SIGNAL_EVERY  32
-#define MEMORY_MAX    (UINT64_C(16) << 30)
+#define TAKE_MAX	64
+#define ANSWER_ROOM	128u
+#define SPINS_IN_VAIN	(1u << 20)
+#define SPINS_PER_YIELD 1024
+#define SIGNAL_EVERY	32
+#define MEMORY_MAX	(UINT64_C(16) << 30)
 
 static_assert(sizeof(struct perf_answer) <= ANSWER_ROOM, "the outbox begins with the answer");
 
@@ -259,6 +261,8 @@ enum rmr_status guest_serve(struct guest *guest, const volatile sig_atomic_t *st
 		else
 			n = rmr_wait(guest->queue, completions, TAKE_MAX, -1);
 		in_vain = n ? 0 : in_vain + 1;
+		if (in_vain % SPINS_PER_YIELD == SPINS_PER_YIELD - 1)
+			sched_yield(); /* the client may have to share our core */
 		for (int i = 0; i < n; i++) {
 			enum rmr_status status = take(guest, &completions[i]);
 

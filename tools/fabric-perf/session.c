@@ -13,6 +13,8 @@
  */
 #include "session.h"
 
+#include <sched.h>
+
 #include "base/clock.h"
 #include "base/error.h"
 
@@ -59,7 +61,8 @@ enum rmr_status session_post_failed(int result)
 }
 
 /* The clock is not read before the first SPINS_PER_LOOK polls were in vain: an answer that comes in
- * time must not wait for it. */
+ * time must not wait for it. After them other processes get a chance too: the peer may be one that
+ * has to share our core. */
 static int spin(struct session *session, struct rmr_completion *completions, int max)
 {
 	uint64_t deadline_ns = 0;
@@ -71,6 +74,7 @@ static int spin(struct session *session, struct rmr_completion *completions, int
 			if (n)
 				return n;
 		}
+		sched_yield();
 		if (!deadline_ns)
 			deadline_ns = clock_deadline_ns(PERF_STALL_MS);
 		else if (clock_passed(deadline_ns))

@@ -170,6 +170,7 @@ static enum rmr_status carry_out(struct shm_conn *conn, struct shm_pending *prog
 
 	switch (work->op) {
 	case RMR_OP_SEND:
+		conn->unannounced = true;
 		return ring_write_message(&conn->writer, source, work->length, &progress->sent,
 					  &progress->started)
 			       ? RMR_OK
@@ -181,6 +182,7 @@ static enum rmr_status carry_out(struct shm_conn *conn, struct shm_pending *prog
 				return status;
 			progress->placed = true;
 		}
+		conn->unannounced = true;
 		return ring_write_immediate(&conn->writer, work->immediate, work->length)
 			       ? RMR_OK
 			       : RMR_AGAIN;
@@ -189,14 +191,12 @@ static enum rmr_status carry_out(struct shm_conn *conn, struct shm_pending *prog
 	}
 }
 
-static void complete(struct shm_conn *conn, const struct rmr_work *work, enum rmr_status status)
+/* A work failed, and is completed so: the connection ends. */
+static void fail(struct shm_conn *conn, enum rmr_status status)
 {
-	conn_completed(&conn->base, work->op, work->flags, work->cookie, work->length, status);
-	if (status != RMR_OK) {
-		log_warn("%s: an operation failed, the connection ends: %s", conn->base.peer,
-			 rmr_status_text(status));
-		shm_conn_break(conn, status);
-	}
+	log_warn("%s: an operation failed, the connection ends: %s", conn->base.peer,
+		 rmr_status_text(status));
+	shm_conn_break(conn, status);
 }
 
 /* Appends a work to those that wait. There is room: the FIFO is as deep as the connection. */
@@ -229,23 +229,21 @@ static struct shm_pending *append(struct shm_conn *conn, const struct rmr_work *
 int shm_post(struct rmr_conn *base, const struct rmr_work *works, int count)
 {
 	struct shm_conn *conn = (struct shm_conn *)base;
+	enum rmr_status failed = conn->peer_gone ? RMR_DISCONNECTED : RMR_OK;
 	int taken = 0;
 
-	while (taken < count && conn_room(base) > 0 && !base->lost) {
+	while (taken < count && conn_room(base) > 0) {
 		const struct rmr_work *work = &works[taken++];
 		struct shm_pending progress;
 		enum rmr_status status = RMR_AGAIN;
 
 		base->outstanding++;
-		if (conn->peer_gone) {
-			conn_completed(base, work->op, work->flags, work->cookie, 0,
-				       RMR_DISCONNECTED);
-			continue;
-		}
 		progress.sent = 0;
 		progress.started = progress.placed = false;
-		if (conn->pending_count == 0)
-			status = carry_out(conn, &progress, work, work->local);
+		if (failed != RMR_OK)
+			status = RMR_CANCELED;
+		else if (conn->pending_count == 0)
+			status = carry_out(conn, &progress, work, work->source);
 		if (status == RMR_AGAIN) {
 			struct shm_pending *pending = append(conn, work);
 
@@ -253,17 +251,19 @@ int shm_post(struct rmr_conn *base, const struct rmr_work *works, int count)
 			pending->started = progress.started;
 			pending->placed = progress.placed;
 			shm_conn_heat(conn);
-		} else {
-			complete(conn, work, status);
+			continue;
 		}
+		conn_completed(base, work->op, work->flags, work->cookie, work->length, status);
+		if (failed == RMR_OK)
+			failed = status;
 	}
+	if (failed != RMR_OK && !conn->peer_gone)
+		fail(conn, failed);
 	return taken;
 }
 
 void shm_conn_run_pending(struct shm_conn *conn)
 {
-	bool wrote = false;
-
 	while (conn->pending_count > 0 && !conn->base.lost) {
 		struct shm_pending *pending = &conn->pending[conn->pending_head];
 		const struct rmr_work work = pending->work;
@@ -275,10 +275,10 @@ void shm_conn_run_pending(struct shm_conn *conn)
 			status = carry_out(conn, pending, &pending->work, pending->work.local);
 		if (status == RMR_AGAIN)
 			break;
-		wrote = true;
 		drop_pending(conn);
-		complete(conn, &work, status);
+		conn_completed(&conn->base, work.op, work.flags, work.cookie, work.length, status);
+		if (status != RMR_OK)
+			fail(conn, status);
 	}
-	if (wrote && !conn->base.lost)
-		shm_flush(&conn->base);
+	shm_flush(&conn->base);
 }

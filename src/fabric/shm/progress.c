@@ -123,8 +123,10 @@ void shm_flush(struct rmr_conn *base)
 {
 	struct shm_conn *conn = (struct shm_conn *)base;
 
-	if (!base->lost)
-		wake_peer(conn, true);
+	if (!conn->unannounced || base->lost)
+		return;
+	conn->unannounced = false;
+	wake_peer(conn, true);
 }
 
 static void broke_the_rules(struct shm_conn *conn, const char *how)

@@ -112,8 +112,9 @@ struct shm_conn {
 	uint32_t their_regions;
 	struct ring_writer writer;
 	struct ring_reader reader;
-	uint32_t woken; /* the peer's sleep number that we woke it from last */
-	uint32_t idle;	/* polls in a row that found the ring empty */
+	bool unannounced; /* something went into the ring since the last flush */
+	uint32_t woken;	  /* the peer's sleep number that we woke it from last */
+	uint32_t idle;	  /* polls in a row that found the ring empty */
 	enum shm_heat heat;
 
 	/* The message being put together from fragments. */

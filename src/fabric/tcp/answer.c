@@ -1,15 +1,15 @@
 /*
  * The initiator's incoming side: answers come back, works are completed.
  *
- * A work is done when its data is here (READ, atomics), when the peer has placed it (WRITE), or when
- * it has delivered it (SEND, WRITE_IMM). Works are completed in the order of posting, from `head`
- * on, as far as they are done:
+ * A work is done when its data is here (READ, atomics), when the peer has placed it (WRITE), or
+ *when it has delivered it (SEND, WRITE_IMM). Works are completed in the order of posting, from
+ *`head` on, as far as they are done:
  *
  *	no message	its sequence is below `answered`
  *	a message	its number is within `messages_acked`
  *
- * Everything that the peer claims is checked against what was asked: an answer to a request that was
- * not made, out of order, of the wrong kind or length ends the connection. A peer cannot skip
+ * Everything that the peer claims is checked against what was asked: an answer to a request that
+ *was not made, out of order, of the wrong kind or length ends the connection. A peer cannot skip
  * the answer to a READ either: that would complete it without data.
  */
 #include <stdlib.h>
@@ -45,16 +45,21 @@ static void complete_done(struct tcp_conn *conn)
 		conn_completed(&conn->base, work->op, work->flags, work->cookie, work->length,
 			       RMR_OK);
 		conn->head++;
+		/* Messages leave the FIFO without an answer by sequence. */
+		if (sequence_before(conn->answered, conn->head))
+			conn->answered = conn->head;
 	}
 }
 
-/* All requests below `end` that are no messages are done, says the peer. Checks that they were made,
- * and that none of them still waits for data. */
+/* All requests below `end` that are no messages are done, says the peer. Checks that they were
+ * made, and that none of them still waits for data. What we know already is no news: a peer that
+ * was sent only messages has nothing to say but 0. */
 static bool advance(struct tcp_conn *conn, uint32_t end)
 {
-	if (sequence_before(end, conn->answered) || sequence_before(conn->next, end)) {
-		conn_violation(conn, "it answers request %u of %u..%u", end, conn->answered,
-			       conn->next);
+	if (!sequence_before(conn->answered, end))
+		return true;
+	if (sequence_before(conn->next, end)) {
+		conn_violation(conn, "it answers request %u, but %u is the next", end, conn->next);
 		return false;
 	}
 	for (uint32_t i = conn->answered; i != end; i++) {
@@ -86,8 +91,9 @@ static struct tcp_work *claim(struct tcp_conn *conn, const struct frame *frame, 
 {
 	struct tcp_work *work;
 
-	if (!sequence_before(frame->sequence, conn->next)) {
-		conn_violation(conn, "%s for request %u that was not made",
+	if (sequence_before(frame->sequence, conn->answered) ||
+	    !sequence_before(frame->sequence, conn->next)) {
+		conn_violation(conn, "%s for request %u, which waits for no answer",
 			       frame_op_name(frame->op), frame->sequence);
 		return NULL;
 	}
@@ -138,7 +144,8 @@ static void take_error(struct tcp_conn *conn, const struct frame *frame)
 {
 	enum rmr_status status = (enum rmr_status)(-(int)frame->status);
 
-	if (!sequence_before(frame->sequence, conn->next)) {
+	if (sequence_before(frame->sequence, conn->head) ||
+	    !sequence_before(frame->sequence, conn->next)) {
 		conn_violation(conn, "it refuses request %u that was not made", frame->sequence);
 		return;
 	}
@@ -185,14 +192,17 @@ void answer_read_done(struct tcp_conn *conn, uint32_t sequence)
 
 void answer_fail_all(struct tcp_conn *conn, const uint32_t *culprit, enum rmr_status status)
 {
+	bool first = true;
+
 	for (; conn->head != conn->tail; conn->head++) {
 		struct tcp_work *work = work_at(conn, conn->head);
 		enum rmr_status own = RMR_CANCELED;
 
 		if (culprit && conn->head == *culprit)
 			own = status;
-		else if (!culprit && sequence_before(conn->head, conn->next))
+		else if (!culprit && first && sequence_before(conn->head, conn->next))
 			own = RMR_DISCONNECTED;
+		first = false;
 		free(work->stash);
 		work->stash = NULL;
 		conn_completed(&conn->base, work->op, work->flags, work->cookie, 0, own);

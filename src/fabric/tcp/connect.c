@@ -32,8 +32,9 @@ static enum rmr_status await(int fd, short events, uint64_t deadline_ns, const c
 		if (ready < 0 && errno != EINTR)
 			return error_errno(RMR_SYSTEM, errno, "cannot wait for a socket");
 		if (ready == 0 && clock_passed(deadline_ns))
-			return error_set(RMR_TIMEOUT, "no answer %s; is the host up, and does a "
-						      "firewall let the port through?",
+			return error_set(RMR_TIMEOUT,
+					 "no answer %s; is the host up, and does a "
+					 "firewall let the port through?",
 					 what);
 	}
 }
@@ -194,7 +195,7 @@ enum rmr_status tcp_connect(struct rmr_conn *base, const char *address, uint64_t
 	struct sockaddr_storage peer;
 	socklen_t length = sizeof(peer);
 	enum rmr_status status;
-	int fd;
+	int fd = -1;
 
 	status = connect_any(address, deadline_ns, &fd);
 	if (status != RMR_OK)

@@ -15,10 +15,10 @@
 #include <remora/status.h>
 
 static const uint8_t header_sizes[FRAME_OP_END] = {
-	[FRAME_SEND] = 16,	   [FRAME_WRITE] = 32,	       [FRAME_WRITE_IMM] = 40,
-	[FRAME_READ] = 32,	   [FRAME_COMPARE_SWAP] = 48,  [FRAME_FETCH_ADD] = 40,
-	[FRAME_WANT] = 16,	   [FRAME_READ_DATA] = 16,     [FRAME_ATOMIC_RESULT] = 16,
-	[FRAME_ACK] = 16,	   [FRAME_GRANT] = 16,	       [FRAME_ERROR] = 16,
+	[FRAME_SEND] = 16, [FRAME_WRITE] = 32,	      [FRAME_WRITE_IMM] = 40,
+	[FRAME_READ] = 32, [FRAME_COMPARE_SWAP] = 48, [FRAME_FETCH_ADD] = 40,
+	[FRAME_WANT] = 16, [FRAME_READ_DATA] = 16,    [FRAME_ATOMIC_RESULT] = 16,
+	[FRAME_ACK] = 16,  [FRAME_GRANT] = 16,	      [FRAME_ERROR] = 16,
 };
 
 static const char *const op_names[FRAME_OP_END] = {

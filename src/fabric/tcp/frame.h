@@ -8,7 +8,8 @@
  *	+--------+--------+-----------------+---------------------------------+
  *	|   op   | status |      index      |            sequence             |  all
  *	+--------+--------+-----------------+---------------------------------+
- *	|      length  (ACK, ERROR: messages, bytes; ATOMIC_RESULT: value)    |  all         16 bytes
+ *	|      length  (ACK, ERROR: messages, bytes; ATOMIC_RESULT: value)    |  all         16
+ *bytes
  *	+--------------------------------------------------------------------+
  *	|                                 key                                |
  *	+--------------------------------------------------------------------+
@@ -90,7 +91,8 @@ struct frame {
 static_assert(sizeof(struct frame) == FRAME_HEADER_MAX, "a frame is its bytes");
 static_assert(offsetof(struct frame, sequence) == 4 && offsetof(struct frame, length) == 8 &&
 		      offsetof(struct frame, key) == 16 && offsetof(struct frame, offset) == 24 &&
-		      offsetof(struct frame, operand) == 32 && offsetof(struct frame, compare) == 40,
+		      offsetof(struct frame, operand) == 32 &&
+		      offsetof(struct frame, compare) == 40,
 	      "the diagram above");
 
 /* The longest payload, and what READ may ask for. */

@@ -57,10 +57,10 @@ static_assert(sizeof(struct handshake) == HANDSHAKE_SIZE, "a handshake is its by
 static_assert(RMR_PRIVATE_MAX <= HANDSHAKE_BODY_MAX, "private data fits");
 
 enum handshake_result {
-	HANDSHAKE_MORE,	   /* good so far; more bytes are needed */
-	HANDSHAKE_DONE,	   /* a message; all its fields are within limits */
+	HANDSHAKE_MORE,		   /* good so far; more bytes are needed */
+	HANDSHAKE_DONE,		   /* a message; all its fields are within limits */
 	HANDSHAKE_VERSION_DIFFERS, /* one of ours, but of another version: say so and part */
-	HANDSHAKE_BAD,	   /* something else */
+	HANDSHAKE_BAD,		   /* something else */
 };
 
 /* Decodes `available` bytes (more than HANDSHAKE_SIZE are not looked at). Tells a stranger by its

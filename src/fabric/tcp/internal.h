@@ -3,8 +3,8 @@
  *
  *	device.c	the provider's table	address.c	host:port and its resolution
  *	region.c	registered memory	listener.c	callers introduce themselves
- *	connect.c	calling a listener	conn.c		birth, failure and end of a connection
- *	post.c		initiator: works in	answer.c	initiator: answers come back
+ *	connect.c	calling a listener	conn.c		birth, failure and end of a
+ *connection post.c		initiator: works in	answer.c	initiator: answers come back
  *	serve.c		target: requests	message.c	target: messages, slots, waiting
  *	transmit.c	bytes out		receive.c	bytes in
  *	progress.c	polling, sleeping	helper.c	the thread that stands in
@@ -27,9 +27,9 @@
  *	   v
  *	  LOST						DISCONNECT is in the ring
  *
- * Memory of a connection, besides its socket: sizeof(struct tcp_conn), less than 1 KiB; works, depth
- * x 96 bytes, from the first post on; responses, at most TCP_SERVED_MAX x 48 bytes and no more than
- * the peer's depth, from the first READ of the peer on; one block of 66 KiB while there is
+ * Memory of a connection, besides its socket: sizeof(struct tcp_conn), less than 1 KiB; works,
+ *depth x 96 bytes, from the first post on; responses, at most TCP_SERVED_MAX x 48 bytes and no more
+ *than the peer's depth, from the first READ of the peer on; one block of 66 KiB while there is
  * something to send that the socket does not take; copies of inline payloads, at most depth x
  * TCP_INLINE_MAX, while they cannot be encoded; and messages without a slot, at most the window
  * offered (TCP_WINDOW_BYTES, and 48 bytes for each of at most TCP_WINDOW_MESSAGES_MAX). An idle
@@ -99,6 +99,7 @@ struct tcp_queue {
 	/* Polling: see progress.c. */
 	struct tcp_conn *hot[TCP_HOT_MAX];
 	unsigned hot_count;
+	uint32_t sleeps; /* times that the owner went to sleep */
 	unsigned dispatch_every, dispatch_in;
 	unsigned ring_polls;
 	bool by_helper; /* the helper makes progress now: nothing gets hot */
@@ -111,7 +112,7 @@ struct tcp_queue {
 	 * cleared by the helper under the lock, read by the helper without it. Relaxed, since the
 	 * lock or the kick_fd orders what matters. */
 	atomic_bool ticking;
-	uint64_t tick_ns; /* the helper's: when it looks next */
+	uint64_t tick_ns; /* when it looks next */
 	uint64_t id;
 	struct list helper_link;
 };
@@ -188,21 +189,22 @@ enum conn_state {
 struct tcp_conn {
 	struct rmr_conn base;
 	enum conn_state state;
-	int fd; /* -1: closed already */
+	int fd;		   /* -1: closed already */
 	uint32_t interest; /* what epoll watches for */
 	enum rmr_status failure;
 	bool discarding; /* our end is shut: input is thrown away */
 	bool hot;
-	uint8_t heat;
-	uint16_t idle_polls;
+	uint8_t heat;	      /* times that it had something since the owner last slept */
+	uint32_t heat_sleeps; /* queue->sleeps when heat was last counted */
+	uint32_t idle_polls;  /* hot, and polls that found nothing since */
 	struct list dirty_link, starved_link;
 
 	/* Initiator. Sequences: head..next-1 are sent, next..tail-1 wait. */
 	struct tcp_work *works;
 	uint32_t work_mask;
 	uint32_t head, next, tail;
-	uint32_t answered;	 /* all below that are no messages are done */
-	uint32_t requests_limit; /* how many the peer serves at once */
+	uint32_t answered;			/* all below that are no messages are done */
+	uint32_t requests_limit;		/* how many the peer serves at once */
 	uint32_t window_messages, window_bytes; /* the peer's */
 	uint32_t messages_sent, messages_acked, bytes_sent, bytes_acked;
 	bool wanting, granted; /* the SEND at next asked for a slot; and has it */
@@ -219,8 +221,8 @@ struct tcp_conn {
 	uint32_t messages_done, bytes_done;	  /* delivered */
 	uint32_t messages_told;
 	struct tcp_message *waiting, **waiting_end;
-	bool want_waits;	/* among them a WANT, or it was granted and has not come */
-	void *granted_slot;	/* reserved for the SEND that the peer announced */
+	bool want_waits;    /* among them a WANT, or it was granted and has not come */
+	void *granted_slot; /* reserved for the SEND that the peer announced */
 	uint64_t granted_length;
 	bool grant_due, error_due;
 	uint8_t error_status;
@@ -272,7 +274,7 @@ struct tcp_listener {
 	struct rmr_listener base; /* base.fd: epoll set of socket and pending callers */
 	pthread_mutex_t lock;
 	int socket;
-	bool listening; /* the socket is watched; not while too many are pending */
+	bool listening;	    /* the socket is watched; not while too many are pending */
 	uint64_t resume_ns; /* no descriptor was free: try again then; 0: not so */
 	int pending_count;
 	struct list pending; /* callers, the oldest first */
@@ -299,12 +301,12 @@ void tcp_conn_fini(struct rmr_conn *conn);
 
 /* What we say of ourselves in a handshake. */
 void conn_greeting(const struct tcp_conn *conn, enum handshake_kind kind, uint8_t *to);
-/* Makes conn, over a connected socket, OPEN with what the peer said. Takes the lock itself. Does not
- * own the socket unless it succeeds. */
+/* Makes conn, over a connected socket, OPEN with what the peer said. Takes the lock itself. Does
+ * not own the socket unless it succeeds. */
 enum rmr_status conn_open(struct tcp_conn *conn, int fd, const struct handshake *peer);
 
-/* The connection is over: completes all works and reports the loss. In flight: DISCONNECTED; not yet
- * sent: CANCELED. Legal in any state. */
+/* The connection is over: completes all works and reports the loss. In flight: DISCONNECTED; not
+ * yet sent: CANCELED. Legal in any state. */
 void conn_fail(struct tcp_conn *conn, enum rmr_status status);
 /* The same, because of the work `sequence`, which gets the status; the others are CANCELED. */
 void conn_fail_at(struct tcp_conn *conn, uint32_t sequence, enum rmr_status status);
@@ -380,8 +382,12 @@ void transmit_commit(struct tcp_conn *conn, size_t size);
 /* Appends bytes that are sent from where they lie. The room for it comes with transmit_reserve. */
 void transmit_reference(struct tcp_conn *conn, const uint8_t *data, size_t length,
 			struct region_slot *slot, uint64_t key);
+/* Encodes what can be encoded now, in its order. */
+void transmit_encode(struct tcp_conn *conn);
 /* Encodes and sends all that can be sent now. */
 void transmit_ready(struct tcp_conn *conn);
+/* The socket takes more again. */
+void transmit_unblock(struct tcp_conn *conn);
 /* The connection owes the peer something that cannot wait for the next poll. */
 bool transmit_is_urgent(const struct tcp_conn *conn);
 /* ... or that can. */

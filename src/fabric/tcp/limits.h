@@ -1,6 +1,6 @@
 /*
- * Every limit of the tcp provider, in one place. Those on the wire bind both sides; a peer that goes
- * beyond them loses its connection.
+ * Every limit of the tcp provider, in one place. Those on the wire bind both sides; a peer that
+ * goes beyond them loses its connection.
  */
 #ifndef FABRIC_TCP_LIMITS_H
 #define FABRIC_TCP_LIMITS_H
@@ -34,12 +34,12 @@
 #define TCP_BLOCKS_KEPT	   8u /* free ones that a queue keeps for reuse */
 
 /* Receiving: the queue's scratch buffer, and how much of a payload one call takes in. */
-#define TCP_SCRATCH_BYTES     (64u << 10)
-#define TCP_SCRATCH_BEHIND    (4u << 10) /* of it, behind a payload of at least DIRECT_MIN */
-#define TCP_DIRECT_MIN	      (16u << 10)
-#define TCP_DIRECT_MAX	      (4u << 20)
-#define TCP_RECEIVE_ROUNDS    8	      /* calls of recv before another connection's turn */
-#define TCP_TRANSMIT_MAX      (8u << 20) /* bytes sent before another connection's turn */
+#define TCP_SCRATCH_BYTES  (64u << 10)
+#define TCP_SCRATCH_BEHIND (4u << 10) /* of it, behind a payload of at least DIRECT_MIN */
+#define TCP_DIRECT_MIN	   (16u << 10)
+#define TCP_DIRECT_MAX	   (4u << 20)
+#define TCP_RECEIVE_ROUNDS 8	      /* calls of recv before another connection's turn */
+#define TCP_TRANSMIT_MAX   (8u << 20) /* bytes sent before another connection's turn */
 
 /* Polling: see progress.c. */
 #define TCP_HOT_MAX	       4

@@ -2,17 +2,17 @@
  * The target's side of messages: SENDs and immediates, delivered in order, never in anybody's way.
  *
  * A SEND goes straight into a receive slot of the queue if one is free. If none is, it is kept in
- * memory of its own (`waiting`) until the program gives a slot back, and so is everything that comes
- * behind it on this connection; the socket is read on meanwhile, because answers to our own READs
- * may come behind it, and what peers READ and WRITE has nothing to do with our slots.
+ * memory of its own (`waiting`) until the program gives a slot back, and so is everything that
+ *comes behind it on this connection; the socket is read on meanwhile, because answers to our own
+ *READs may come behind it, and what peers READ and WRITE has nothing to do with our slots.
  *
  *	peer's window: messages_taken - messages_done <= offered_messages, and so for bytes
  *
- * A message is acknowledged when it is delivered, not when it is taken in; so the window bounds what
- * waits here, and a sender whose receiver does not keep up is held back, as it should be.
+ * A message is acknowledged when it is delivered, not when it is taken in; so the window bounds
+ *what waits here, and a sender whose receiver does not keep up is held back, as it should be.
  *
- * A message too long to be kept (TCP_EAGER_MAX) is announced by WANT, takes its turn among those that
- * wait, and is granted a slot when there is one; then it is streamed into that.
+ * A message too long to be kept (TCP_EAGER_MAX) is announced by WANT, takes its turn among those
+ *that wait, and is granted a slot when there is one; then it is streamed into that.
  */
 #include <stdlib.h>
 #include <string.h>

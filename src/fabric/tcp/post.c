@@ -5,10 +5,10 @@
  *	   done      |  in flight      |   waiting       |      free
  *	-------------+-----------------+-----------------+-----------
  *
- * Usually a work is encoded as soon as it is posted, so `next` follows `tail` at once. It waits when
- * the block is full, when the peer serves no more requests at a time, or, for SEND and WRITE_IMM,
- * when the peer's window for messages is full; then all works behind it wait as well, since the
- * target executes in order (just as RC does when the receiver is not ready).
+ * Usually a work is encoded as soon as it is posted, so `next` follows `tail` at once. It waits
+ *when the block is full, when the peer serves no more requests at a time, or, for SEND and
+ *WRITE_IMM, when the peer's window for messages is full; then all works behind it wait as well,
+ *since the target executes in order (just as RC does when the receiver is not ready).
  *
  * An inline payload is free again for the caller when post returns. So a work that has to wait
  * takes a copy of it along (stash); a work that does not needs none.
@@ -245,12 +245,12 @@ int tcp_post(struct rmr_conn *base, const struct rmr_work *works, int count)
 		}
 		fill_work(&conn->works[conn->tail++ & conn->work_mask], work);
 		if ((work->flags & RMR_INLINE) && work->length) {
-			post_encode(conn);
+			transmit_encode(conn);
 			keep_inline(conn);
 		}
 	}
 	if (conn->state == CONN_OPEN)
-		post_encode(conn);
+		transmit_encode(conn);
 	queue_unlock(queue);
 	return count;
 }

@@ -14,8 +14,8 @@
  * memory of a region, which may be closed at any moment by another thread: it is entered for each
  * piece and each system call (region.h).
  *
- * When the batch is done, all that is owed leaves in one sendmsg. Acknowledgments of messages wait a
- * little more: the program has got the messages and will probably answer, and then the answer
+ * When the batch is done, all that is owed leaves in one sendmsg. Acknowledgments of messages wait
+ *a little more: the program has got the messages and will probably answer, and then the answer
  * takes them along. If it does not, its next poll sends them, or the helper.
  */
 #include <errno.h>
@@ -214,16 +214,20 @@ static bool receive_once(struct tcp_conn *conn, bool *some)
 	return (size_t)got == wanted;
 }
 
-/* After the ERROR frame: reads away what the peer still sends, until it hangs up. */
+/* After a refused request: reads away what the peer still sends, until it hangs up. */
 static bool discard(struct tcp_conn *conn)
 {
 	ssize_t got = recv(conn->fd, tcp_queue_of(conn)->scratch, TCP_SCRATCH_BYTES, MSG_DONTWAIT);
 
 	if (got > 0)
 		return true;
-	if (got == 0 || (errno != EAGAIN && errno != EINTR))
+	if (got < 0 && (errno == EAGAIN || errno == EINTR))
+		return false;
+	if (conn->discarding)
 		conn_close_socket(conn);
-	return false;
+	else
+		conn_fail(conn, RMR_DISCONNECTED);
+	return true;
 }
 
 bool receive_ready(struct tcp_conn *conn)
@@ -241,8 +245,7 @@ bool receive_ready(struct tcp_conn *conn)
 	}
 	if (conn->state != CONN_OPEN && conn->state != CONN_CLOSING)
 		return some;
-	if (transmit_is_urgent(conn) ||
-	    (conn->messages_done == delivered && transmit_is_due(conn)))
+	if (transmit_is_urgent(conn) || (conn->messages_done == delivered && transmit_is_due(conn)))
 		transmit_ready(conn);
 	else if (transmit_is_due(conn))
 		transmit_later(conn);

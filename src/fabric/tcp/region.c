@@ -1,10 +1,10 @@
 /*
  * The table of regions: opening, closing, exporting. See region.h for how memory is entered.
  *
- * Any thread may open and close; a mutex guards the free list. Lookup takes no lock: the index comes
- * from the wire, is 16 bits, and the table has that many slots, so every index is a slot. What
- * protects a region is its key, 64 random bits that are told to nobody but those it is exported to;
- * guessing wrong costs the guesser his connection.
+ * Any thread may open and close; a mutex guards the free list. Lookup takes no lock: the index
+ * comes from the wire, is 16 bits, and the table has that many slots, so every index is a slot.
+ * What protects a region is its key, 64 random bits that are told to nobody but those it is
+ * exported to; guessing wrong costs the guesser his connection.
  */
 #include "fabric/tcp/region.h"
 

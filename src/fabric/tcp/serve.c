@@ -84,8 +84,8 @@ static uint8_t *answer_room(struct tcp_conn *conn, size_t payload)
 static void commit_answer(struct tcp_conn *conn, uint8_t *to, uint8_t op, uint32_t sequence,
 			  uint64_t length, size_t payload)
 {
-	size_t size = frame_encode(
-		to, &(struct frame){.op = op, .sequence = sequence, .length = length});
+	size_t size =
+		frame_encode(to, &(struct frame){.op = op, .sequence = sequence, .length = length});
 
 	transmit_commit(conn, size + payload);
 	conn->told = sequence + 1;

@@ -5,14 +5,17 @@
  *		+--------- segment 0 --------------+--- segment 1 -----+- segment 2
  *		   bytes of the block itself          region's memory
  *
- * What is to be sent is encoded into a block, taken from the queue's pool when there is something and
- * given back when all of it has left; large payloads are not copied but referred to, as segments
+ * What is to be sent is encoded into a block, taken from the queue's pool when there is something
+ *and given back when all of it has left; large payloads are not copied but referred to, as segments
  * of their own. In which order things are encoded:
  *
  *	1. answers to the peer's requests, in order; they never wait for anything of ours
  *	2. the acknowledgment, or the ERROR, when all answers before it are encoded
  *	3. grants
  *	4. our own requests, as far as the windows allow (post.c)
+ *
+ * So what we say about the peer's messages arrives before our answer to them: the peer sees its
+ *SEND completed before it receives the reply.
  *
  * A full socket is noted (`blocked`), and epoll tells when it takes more. The memory of a region
  * is entered for each system call that reads it; if it was closed after its frame was begun,
@@ -90,6 +93,12 @@ void transmit_drop(struct tcp_conn *conn)
 	conn->error_due = conn->grant_due = false;
 }
 
+void transmit_unblock(struct tcp_conn *conn)
+{
+	set_blocked(conn, false);
+	transmit_ready(conn);
+}
+
 uint8_t *transmit_reserve(struct tcp_conn *conn, size_t size)
 {
 	struct tcp_transmit *transmit = &conn->transmit;
@@ -149,8 +158,8 @@ bool transmit_is_urgent(const struct tcp_conn *conn)
 {
 	return !conn->transmit.blocked &&
 	       (conn->transmit.count > conn->transmit.first ||
-		conn->response_head != conn->response_tail || conn->error_due ||
-		conn->grant_due || post_can_encode(conn));
+		conn->response_head != conn->response_tail || conn->error_due || conn->grant_due ||
+		post_can_encode(conn));
 }
 
 bool transmit_is_due(const struct tcp_conn *conn)
@@ -196,7 +205,7 @@ static bool encode_grant(struct tcp_conn *conn)
 	return true;
 }
 
-static void encode(struct tcp_conn *conn)
+void transmit_encode(struct tcp_conn *conn)
 {
 	if (!serve_encode(conn))
 		return;
@@ -244,8 +253,17 @@ static void advance(struct tcp_transmit *transmit, size_t sent)
 	}
 }
 
-/* One system call. Returns the bytes it took; 0 when the socket takes no more or has failed. */
-static size_t send_segments(struct tcp_conn *conn)
+static size_t total_length(const struct iovec *vectors, size_t count)
+{
+	size_t total = 0;
+
+	for (size_t i = 0; i < count; i++)
+		total += vectors[i].iov_len;
+	return total;
+}
+
+/* One system call. Adds what was sent to *total. False when the socket takes no more, or failed. */
+static bool send_segments(struct tcp_conn *conn, size_t *total)
 {
 	struct tcp_transmit *transmit = &conn->transmit;
 	struct tcp_segment *segments = &transmit->block->segments[transmit->first];
@@ -259,7 +277,7 @@ static size_t send_segments(struct tcp_conn *conn)
 		log_warn("tcp: connection to %s ends: a region was closed while being sent",
 			 conn->base.peer);
 		conn_fail(conn, RMR_ACCESS);
-		return 0;
+		return false;
 	}
 	if (message.msg_iovlen == 1)
 		sent = send(conn->fd, vectors[0].iov_base, vectors[0].iov_len,
@@ -269,12 +287,13 @@ static size_t send_segments(struct tcp_conn *conn)
 	leave_segments(segments, (uint32_t)message.msg_iovlen);
 	if (sent > 0) {
 		advance(transmit, (size_t)sent);
-		return (size_t)sent;
+		*total += (size_t)sent;
+		return (size_t)sent == total_length(vectors, message.msg_iovlen);
 	}
 	if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR &&
 	    errno != ENOBUFS)
 		conn_fail(conn, RMR_DISCONNECTED);
-	return 0;
+	return false;
 }
 
 void transmit_ready(struct tcp_conn *conn)
@@ -284,20 +303,16 @@ void transmit_ready(struct tcp_conn *conn)
 
 	list_remove(&conn->dirty_link);
 	for (;;) {
-		size_t sent;
-
 		if ((conn->state != CONN_OPEN && conn->state != CONN_CLOSING) || transmit->blocked)
 			return;
 		if (transmit->first == transmit->count)
 			reset(conn);
-		encode(conn);
+		transmit_encode(conn);
 		if (conn->state != CONN_OPEN && conn->state != CONN_CLOSING)
 			return;
 		if (transmit->first == transmit->count)
 			break;
-		sent = send_segments(conn);
-		total += sent;
-		if (sent == 0 || total >= TCP_TRANSMIT_MAX) {
+		if (!send_segments(conn, &total) || total >= TCP_TRANSMIT_MAX) {
 			if (conn->state == CONN_OPEN || conn->state == CONN_CLOSING)
 				set_blocked(conn, true);
 			return;

@@ -1,0 +1,243 @@
+/*
+ * The helper: a thread of the device that stands in for owners who do not poll.
+ *
+ * The contract says that READ, WRITE and atomics complete although the target program calls
+ *nothing; somebody has to execute them. While the owner of a queue polls, he does it, and the
+ *helper stays out of his way. It learns that he does not by looking at his count of polls, a
+ *millisecond apart:
+ *
+ *	GUARD	The helper sleeps on the epoll set of the queue's sockets, as a one-shot. Costs
+ *	  |	nothing while nothing happens.
+ *	  | something came in (or the owner asks to be looked after)
+ *	  v
+ *	TICK	Every millisecond a look at the count. It has moved, and hot or dirty connections
+ *rely |	on the owner: stay. It has moved, and none do: back to GUARD. | it has not moved
+ *	  v
+ *	DORMANT	The helper serves what there is, and sleeps on the epoll set again; now it serves at
+ *		once, for as long as the count stands still. When it moves: TICK.
+ *
+ * So a busy owner has one wake-up of the helper a millisecond beside him, a program whose owner is
+ * gone has a server that is woken by epoll, and an idle one has nothing.
+ *
+ * A queue is known to the helper by a number, because an event may be older than the queue's end.
+ * helper->lock is held while a queue is worked on, so that helper_remove waits for that.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "fabric/tcp/internal.h"
+
+#define KICK_ID	       0 /* queues are numbered from 1 */
+#define EVENTS_AT_ONCE 16
+
+static void kick(struct tcp_helper *helper)
+{
+	uint64_t one = 1;
+
+	(void)!write(helper->kick_fd, &one, sizeof(one));
+}
+
+/* GUARD and DORMANT: wake us when the queue's sockets have something. */
+static void watch(struct tcp_helper *helper, struct tcp_queue *queue, int operation)
+{
+	struct epoll_event event = {.events = EPOLLIN | EPOLLONESHOT, .data.u64 = queue->id};
+
+	(void)epoll_ctl(helper->epoll_fd, operation, queue->sockets_fd, &event);
+}
+
+static void start_ticks(struct tcp_queue *queue)
+{
+	queue->polls_seen = queue->polls;
+	queue->tick_ns = clock_now_ns() + TCP_HELPER_AFTER_NS;
+	atomic_store_explicit(&queue->ticking, true, memory_order_relaxed);
+}
+
+void helper_want_ticks(struct tcp_queue *queue)
+{
+	if (atomic_load_explicit(&queue->ticking, memory_order_relaxed))
+		return;
+	start_ticks(queue);
+	kick(&tcp_device_of(queue->base.device)->helper);
+}
+
+/* Something came in. */
+static void on_event(struct tcp_helper *helper, struct tcp_queue *queue)
+{
+	queue_lock(queue);
+	if (queue->dormant && queue->polls == queue->polls_seen) {
+		progress_by_helper(queue);
+		watch(helper, queue, EPOLL_CTL_MOD);
+	} else {
+		queue->dormant = false;
+		if (!atomic_load_explicit(&queue->ticking, memory_order_relaxed))
+			start_ticks(queue);
+	}
+	queue_unlock(queue);
+}
+
+static void end_ticks(struct tcp_helper *helper, struct tcp_queue *queue)
+{
+	atomic_store_explicit(&queue->ticking, false, memory_order_relaxed);
+	watch(helper, queue, EPOLL_CTL_MOD);
+}
+
+/* A look at a queue that ticks, if it is time. */
+static void on_tick(struct tcp_helper *helper, struct tcp_queue *queue, uint64_t now_ns)
+{
+	/* Whoever has the lock is the owner, so he is awake. Waiting for it would make him pay a
+	 * system call to wake us. */
+	if (pthread_mutex_trylock(&queue->base.lock) != 0)
+		return;
+	if (now_ns < queue->tick_ns) {
+		queue_unlock(queue);
+		return;
+	}
+	if (queue->polls == queue->polls_seen) {
+		progress_by_helper(queue);
+		queue->dormant = true;
+		end_ticks(helper, queue);
+	} else if (queue->hot_count || !list_is_empty(&queue->dirty)) {
+		start_ticks(queue);
+	} else {
+		queue->polls_seen = queue->polls;
+		end_ticks(helper, queue);
+	}
+	queue_unlock(queue);
+}
+
+/* Returns whether a queue still ticks. */
+static bool tick_all(struct tcp_helper *helper)
+{
+	uint64_t now_ns = clock_now_ns();
+	bool ticking = false;
+
+	list_for_each (link, &helper->queues) {
+		struct tcp_queue *queue = list_entry(link, struct tcp_queue, helper_link);
+
+		if (!atomic_load_explicit(&queue->ticking, memory_order_relaxed))
+			continue;
+		on_tick(helper, queue, now_ns);
+		ticking |= atomic_load_explicit(&queue->ticking, memory_order_relaxed);
+	}
+	return ticking;
+}
+
+static struct tcp_queue *find_queue(struct tcp_helper *helper, uint64_t id)
+{
+	list_for_each (link, &helper->queues) {
+		struct tcp_queue *queue = list_entry(link, struct tcp_queue, helper_link);
+
+		if (queue->id == id)
+			return queue;
+	}
+	return NULL;
+}
+
+static void *run(void *argument)
+{
+	struct tcp_helper *helper = argument;
+	struct epoll_event events[EVENTS_AT_ONCE];
+	bool ticking = false;
+
+	/* Relaxed: the flag is all there is to see; the thread is joined afterwards. */
+	while (!atomic_load_explicit(&helper->stop, memory_order_relaxed)) {
+		int count = epoll_wait(helper->epoll_fd, events, EVENTS_AT_ONCE, ticking ? 1 : -1);
+
+		pthread_mutex_lock(&helper->lock);
+		for (int i = 0; i < count; i++) {
+			struct tcp_queue *queue = find_queue(helper, events[i].data.u64);
+			uint64_t kicks;
+
+			if (queue)
+				on_event(helper, queue);
+			else if (events[i].data.u64 == KICK_ID)
+				(void)!read(helper->kick_fd, &kicks, sizeof(kicks));
+		}
+		ticking = tick_all(helper);
+		pthread_mutex_unlock(&helper->lock);
+	}
+	return NULL;
+}
+
+enum rmr_status helper_init(struct tcp_helper *helper)
+{
+	struct epoll_event event = {.events = EPOLLIN, .data.u64 = KICK_ID};
+
+	list_init(&helper->queues);
+	helper->next_id = KICK_ID + 1;
+	helper->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	helper->kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (helper->epoll_fd < 0 || helper->kick_fd < 0 ||
+	    epoll_ctl(helper->epoll_fd, EPOLL_CTL_ADD, helper->kick_fd, &event) != 0) {
+		enum rmr_status status = error_errno(RMR_SYSTEM, errno, "cannot make an epoll set");
+
+		if (helper->epoll_fd >= 0)
+			close(helper->epoll_fd);
+		if (helper->kick_fd >= 0)
+			close(helper->kick_fd);
+		return status;
+	}
+	pthread_mutex_init(&helper->lock, NULL);
+	return RMR_OK;
+}
+
+void helper_fini(struct tcp_helper *helper)
+{
+	if (helper->started) {
+		atomic_store_explicit(&helper->stop, true, memory_order_relaxed);
+		kick(helper);
+		pthread_join(helper->thread, NULL);
+	}
+	close(helper->kick_fd);
+	close(helper->epoll_fd);
+	pthread_mutex_destroy(&helper->lock);
+}
+
+/* The program's signals are not the helper's business. */
+static int start_thread(struct tcp_helper *helper)
+{
+	sigset_t all, before;
+	int error;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	error = pthread_create(&helper->thread, NULL, run, helper);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (error == 0)
+		pthread_setname_np(helper->thread, "remora-tcp");
+	return error;
+}
+
+enum rmr_status helper_add(struct tcp_helper *helper, struct tcp_queue *queue)
+{
+	int error = 0;
+
+	pthread_mutex_lock(&helper->lock);
+	if (!helper->started) {
+		error = start_thread(helper);
+		helper->started = error == 0;
+	}
+	if (error == 0) {
+		queue->id = helper->next_id++;
+		list_add_tail(&helper->queues, &queue->helper_link);
+		watch(helper, queue, EPOLL_CTL_ADD);
+	}
+	pthread_mutex_unlock(&helper->lock);
+	if (error != 0)
+		return error_errno(RMR_SYSTEM, error, "cannot start the helper thread");
+	return RMR_OK;
+}
+
+void helper_remove(struct tcp_helper *helper, struct tcp_queue *queue)
+{
+	pthread_mutex_lock(&helper->lock);
+	list_remove(&queue->helper_link);
+	(void)epoll_ctl(helper->epoll_fd, EPOLL_CTL_DEL, queue->sockets_fd, NULL);
+	pthread_mutex_unlock(&helper->lock);
+}
