@@ -168,7 +168,8 @@ struct rmr_descriptor {
 };
 
 /* Grants the peer of conn the use of region and writes the descriptor that the peer hands to
- * rmr_remote_open. Nothing is granted to anyone without this call. */
+ * rmr_remote_open. Nothing is granted to anyone without this call.
+ * RMR_AGAIN: the peer has not polled for long and cannot take more. RMR_LIMIT: too many arenas. */
 RMR_MUST_CHECK enum rmr_status rmr_region_export(struct rmr_region *region, struct rmr_conn *conn,
 						 struct rmr_descriptor *descriptor);
 

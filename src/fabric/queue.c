@@ -190,8 +190,8 @@ static int spin(struct rmr_queue *queue, struct rmr_completion *completions, int
 					queue->spin_ticks = limit;
 				return count;
 			}
-			cpu_relax();
 		}
+		cpu_relax(); /* not after each poll: it takes as long as several of them */
 		if (atomic_load_explicit(&queue->wake, memory_order_relaxed))
 			return 0;
 	} while (clock_ticks() - start < queue->spin_ticks);

@@ -190,9 +190,13 @@ static void check_end(struct load *load, struct peer *peer)
 {
 	struct rmr_work work = work_of(&load->node, RMR_OP_READ, 0, WINDOW * CELL, 0);
 	struct rmr_completion c;
+	struct memory all; /* the cells may still be in use */
 	uint64_t messages, immediates;
 	int taken;
 
+	memory_open(&load->node, &all, MEMORY_ARENA, WINDOW * CELL, 0);
+	work.local = all.base;
+	work.region = all.region;
 	work.cookie = UINT64_MAX;
 	while ((taken = rmr_post(load->node.conn, &work, 1)) == 0)
 		if (rmr_poll(load->node.queue, &c, 1) == 1)
@@ -201,10 +205,11 @@ static void check_end(struct load *load, struct peer *peer)
 	while ((c = node_next(&load->node)).cookie != UINT64_MAX)
 		check_done(load, &c);
 	CHECK_EQ(c.status, RMR_OK);
-	CHECK_MEM(load->node.memory.base, load->model, WINDOW * CELL);
+	CHECK_MEM(all.base, load->model, WINDOW * CELL);
 	rmr_conn_close(load->node.conn);
 	load->node.conn = NULL;
 	load->node.remote = NULL;
+	memory_close(&all);
 	test_recv(&peer->pipe, TEST_PARENT, &messages, sizeof(messages));
 	test_recv(&peer->pipe, TEST_PARENT, &immediates, sizeof(immediates));
 	CHECK_EQ(messages, load->messages);

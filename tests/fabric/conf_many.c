@@ -134,7 +134,7 @@ static void *serve_worker(void *arg)
 	struct node *node = &worker->node;
 	uint64_t i;
 
-	CHECK_OK(rmr_queue_open(node->device, NULL, &node->queue));
+	node_open_queue(node, NULL);
 	CHECK_OK(rmr_accept(worker->request, node->queue, NULL, &node->conn));
 	node_export(node);
 	for (i = 0; i < ROUNDS; i++) {
@@ -143,7 +143,7 @@ static void *serve_worker(void *arg)
 	}
 	node_expect_disconnect(node, node->conn);
 	rmr_conn_close(node->conn);
-	rmr_queue_close(node->queue);
+	node_close_queue(node);
 	return NULL;
 }
 
@@ -176,7 +176,7 @@ static void *call_worker(void *arg)
 	struct rmr_work work;
 	uint64_t i;
 
-	CHECK_OK(rmr_queue_open(node->device, NULL, &node->queue));
+	node_open_queue(node, NULL);
 	CHECK_OK(rmr_connect(node->queue, worker->address, PATIENCE_MS, NULL, &node->conn));
 	node_import(node);
 	for (i = 0; i < ROUNDS; i++) {
@@ -194,7 +194,7 @@ static void *call_worker(void *arg)
 		node_recv(node, 40, i + 1);
 	}
 	rmr_conn_close(node->conn);
-	rmr_queue_close(node->queue);
+	node_close_queue(node);
 	return NULL;
 }
 

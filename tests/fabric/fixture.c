@@ -58,7 +58,20 @@ void node_open(struct node *node, const struct rmr_queue_options *options)
 	*node = fresh;
 	CHECK_OK(rmr_device_open(fixture.device, &device_options, &node->device));
 	node->info = rmr_device_info(node->device);
+	node_open_queue(node, options);
+}
+
+void node_open_queue(struct node *node, const struct rmr_queue_options *options)
+{
 	CHECK_OK(rmr_queue_open(node->device, options, &node->queue));
+	node->aside = calloc(1, sizeof(*node->aside));
+	CHECK(node->aside != NULL);
+}
+
+void node_close_queue(struct node *node)
+{
+	rmr_queue_close(node->queue);
+	free(node->aside);
 }
 
 void node_close(struct node *node)
@@ -66,7 +79,7 @@ void node_close(struct node *node)
 	rmr_remote_close(node->remote);
 	rmr_conn_close(node->conn);
 	rmr_listener_close(node->listener);
-	rmr_queue_close(node->queue);
+	node_close_queue(node);
 	memory_close(&node->memory);
 	rmr_device_close(node->device);
 	*node = (struct node){.arg = node->arg, .pipe = node->pipe};

@@ -94,12 +94,20 @@ struct memory {
 	struct rmr_region *region;
 };
 
+/* Completions that came while another kind was waited for. What was posted and what was received
+ * are ordered in themselves, but not among each other. */
+struct aside {
+	struct rmr_completion entries[256];
+	int count;
+};
+
 struct node {
 	void *arg; /* of peer_start */
 	struct test_pipe *pipe;
 	struct rmr_device *device;
 	const struct rmr_device_info *info;
 	struct rmr_queue *queue;
+	struct aside *aside; /* of the queue: shared by copies of the node */
 	struct rmr_listener *listener;
 	struct rmr_conn *conn;
 	struct memory memory;
@@ -111,6 +119,9 @@ struct node {
 void node_open(struct node *node, const struct rmr_queue_options *options);
 /* Closes all that is open, in the right order. */
 void node_close(struct node *node);
+/* The queue alone, for threads that share a device. */
+void node_open_queue(struct node *node, const struct rmr_queue_options *options);
+void node_close_queue(struct node *node);
 
 /* Listens at a fresh address and tells it to the parent. */
 void node_listen(struct node *node);
@@ -148,7 +159,8 @@ void node_do(struct node *node, const struct rmr_work *work);
 
 /* The next completion, whatever it is. */
 struct rmr_completion node_next(struct node *node);
-/* The next completion, which must be this operation's with this status. */
+/* The next completion of its kind (posted or received), which must be of this operation and with
+ * this status. */
 struct rmr_completion node_expect(struct node *node, enum rmr_op op, enum rmr_status status);
 /* The next completion, which must be the end of conn; a reason is given with it. */
 void node_expect_disconnect(struct node *node, struct rmr_conn *conn);

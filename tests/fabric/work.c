@@ -37,38 +37,86 @@ struct rmr_work work_of(struct node *node, enum rmr_op op, size_t at, size_t len
 				 .offset = offset};
 }
 
-void node_post(struct node *node, const struct rmr_work *work)
-{
-	int taken = rmr_post(node->conn, work, 1);
-
-	if (taken != 1)
-		TEST_FAIL("rmr_post(%s, %zu bytes) returned %d: %s", op_name(work->op),
-			  work->length, taken, taken < 0 ? rmr_error_message() : "no room");
-}
-
-struct rmr_completion node_next(struct node *node)
+/* Waits for one completion out of the queue itself. */
+static struct rmr_completion wait_one(struct node *node)
 {
 	uint64_t deadline_ns = clock_deadline_ns(PATIENCE_MS);
 	struct rmr_completion c;
 	int count;
 
-	/* A fault device, or a wake-up, may end a wait early. */
+	/* A wake-up may end a wait early. */
 	do {
 		count = rmr_wait(node->queue, &c, 1, clock_remaining_ms(deadline_ns));
 	} while (count == 0 && !clock_passed(deadline_ns));
 	if (count != 1)
 		TEST_FAIL("no completion within %d ms (rmr_wait: %d)", PATIENCE_MS, count);
+	CHECK(c.conn != NULL);
 	return c;
+}
+
+static void put_aside(struct aside *aside, const struct rmr_completion *c)
+{
+	CHECK(aside->count < (int)TEST_COUNT(aside->entries));
+	aside->entries[aside->count++] = *c;
+}
+
+static struct rmr_completion take_aside(struct aside *aside, int i)
+{
+	struct rmr_completion c = aside->entries[i];
+
+	aside->count--;
+	memmove(&aside->entries[i], &aside->entries[i + 1], (size_t)(aside->count - i) * sizeof(c));
+	return c;
+}
+
+void node_post(struct node *node, const struct rmr_work *work)
+{
+	uint64_t deadline_ns = clock_deadline_ns(PATIENCE_MS);
+	int taken;
+
+	while ((taken = rmr_post(node->conn, work, 1)) == 0) {
+		struct rmr_completion c;
+
+		if (rmr_poll(node->queue, &c, 1) == 1)
+			put_aside(node->aside, &c);
+		if (clock_passed(deadline_ns))
+			TEST_FAIL("no room to post %s", op_name(work->op));
+	}
+	if (taken != 1)
+		TEST_FAIL("rmr_post(%s, %zu bytes) returned %d: %s", op_name(work->op),
+			  work->length, taken, rmr_error_message());
+}
+
+struct rmr_completion node_next(struct node *node)
+{
+	return node->aside->count > 0 ? take_aside(node->aside, 0) : wait_one(node);
+}
+
+/* The next completion of what was posted, or of what is received; a DISCONNECT in any case. */
+static struct rmr_completion next_of_kind(struct node *node, bool posted)
+{
+	struct aside *aside = node->aside;
+	struct rmr_completion c;
+	int i;
+
+	for (i = 0; i < aside->count; i++)
+		if ((aside->entries[i].op < RMR_OP_RECV) == posted)
+			return take_aside(aside, i);
+	for (;;) {
+		c = wait_one(node);
+		if (c.op == RMR_OP_DISCONNECT || (c.op < RMR_OP_RECV) == posted)
+			return c;
+		put_aside(aside, &c);
+	}
 }
 
 struct rmr_completion node_expect(struct node *node, enum rmr_op op, enum rmr_status status)
 {
-	struct rmr_completion c = node_next(node);
+	struct rmr_completion c = next_of_kind(node, op < RMR_OP_RECV);
 
 	if (c.op != op || c.status != status)
 		TEST_FAIL("completion is %s with %d (%s), expected %s with %d", op_name(c.op),
 			  c.status, rmr_status_text(c.status), op_name(op), status);
-	CHECK(c.conn != NULL);
 	return c;
 }
 
@@ -97,6 +145,7 @@ void node_expect_silence(struct node *node, int milliseconds)
 	uint64_t deadline_ns = clock_deadline_ns(milliseconds);
 	struct rmr_completion c;
 
+	CHECK_EQ(node->aside->count, 0);
 	while (!clock_passed(deadline_ns))
 		if (rmr_wait(node->queue, &c, 1, clock_remaining_ms(deadline_ns)) != 0)
 			TEST_FAIL("unexpected completion %s with %d (%s)", op_name(c.op), c.status,
@@ -110,6 +159,7 @@ int node_drain(struct node *node, int *successes)
 	bool failing = false;
 	int count = 0;
 
+	CHECK_EQ(node->aside->count, 0);
 	while (c.op != RMR_OP_DISCONNECT) {
 		if (rmr_wait(node->queue, &c, 1, clock_remaining_ms(deadline_ns)) != 1) {
 			if (clock_passed(deadline_ns))

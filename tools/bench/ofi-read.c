@@ -140,8 +140,9 @@ static void serve(int fd, const struct pair_options *options)
 	pair_pin(options->server_cpu);
 	open_side(&side, options->size);
 	greet(&side, fd);
-	for (unsigned turn = 0;; turn++) {
+	for (unsigned turn = 1;; turn++) {
 		fi_cq_read(side.cq, &entry, 1);
+		pair_yield(turn);
 		if (turn % 65536 == 0 && recv(fd, &byte, 1, MSG_DONTWAIT) == 0)
 			break;
 	}
@@ -193,6 +194,7 @@ static void measure(struct side *side, const struct pair_options *options, doubl
 	static uint64_t sent_at[MAX_DEPTH];
 	uint64_t start = pair_now_ns(), now = start, limit = (uint64_t)(seconds * 1e9);
 	uint64_t sent = 0, done = 0, depth = (uint64_t)options->depth;
+	unsigned in_vain = 0;
 
 	pair_result_reset(result);
 	while (now - start < limit || done < sent) {
@@ -207,6 +209,8 @@ static void measure(struct side *side, const struct pair_options *options, doubl
 		int n = reap(side, entries, options->depth);
 
 		now = pair_now_ns();
+		in_vain = n ? 0 : in_vain + 1;
+		pair_yield(in_vain);
 		for (int i = 0; i < n; i++)
 			pair_result_add(result, now - sent_at[done++ % depth]);
 	}

@@ -95,6 +95,12 @@ uint64_t pair_now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
+void pair_yield(unsigned turns)
+{
+	if (turns % PAIR_YIELD == PAIR_YIELD - 1)
+		sched_yield();
+}
+
 void pair_die(const char *what)
 {
 	fprintf(stderr, "%s: %s\n", what, strerror(errno));

@@ -31,6 +31,11 @@ void pair_pin(int cpu);
 
 uint64_t pair_now_ns(void);
 
+/* Call it in spin loops with the number of turns in vain: once in PAIR_YIELD of them others may use
+ * the core. fabric-perf does the same, so a machine that is not idle treats all alike. */
+#define PAIR_YIELD 1024
+void pair_yield(unsigned turns);
+
 /* Ends the program with exit 1, and a message with the text of errno. */
 void pair_die(const char *what) __attribute__((noreturn));
 

@@ -47,13 +47,14 @@ static void send_all(int fd, const char *bytes, size_t length)
 /* Returns how many bytes came; 0 when the peer is gone. */
 static size_t recv_some(int fd, char *bytes, size_t room)
 {
-	for (;;) {
+	for (unsigned turn = 1;; turn++) {
 		ssize_t n = recv(fd, bytes, room, 0);
 
 		if (n >= 0)
 			return (size_t)n;
 		if (errno != EAGAIN && errno != EINTR)
 			return 0;
+		pair_yield(turn);
 	}
 }
 

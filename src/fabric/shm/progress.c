@@ -207,7 +207,7 @@ static bool read_ring(struct shm_conn *conn)
 	return found > 0;
 }
 
-void shm_conn_read_socket(struct shm_conn *conn)
+bool shm_conn_read_socket(struct shm_conn *conn)
 {
 	for (int budget = SOCKET_BUDGET; budget > 0 && !conn->peer_gone; budget--) {
 		struct shm_packet packet;
@@ -215,7 +215,7 @@ void shm_conn_read_socket(struct shm_conn *conn)
 		enum rmr_status status = packet_receive(conn->socket, &packet, fds, NULL);
 
 		if (status == RMR_AGAIN)
-			return;
+			return false;
 		if (status == RMR_OK && packet.type == PACKET_GRANT) {
 			status = shm_take_grant(conn, &packet, fds[0]);
 			if (status != RMR_OK)
@@ -230,13 +230,15 @@ void shm_conn_read_socket(struct shm_conn *conn)
 			continue;
 		if (status != RMR_DISCONNECTED && status != RMR_ACCESS) {
 			broke_the_rules(conn, error_chain());
-			return;
+			return false;
 		}
 		/* What the peer wrote before it went is in the ring and is delivered first. */
 		conn->peer_gone = true;
 		conn->gone_status = status;
 		epoll_ctl(conn->base.queue->epoll_fd, EPOLL_CTL_DEL, conn->socket, NULL);
+		shm_conn_heat(conn);
 	}
+	return !conn->peer_gone;
 }
 
 void shm_conn_ready(struct queue_source *source, uint32_t events)

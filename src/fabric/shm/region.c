@@ -137,10 +137,8 @@ static enum rmr_status map_arena(struct shm_conn *conn, uint64_t id, struct shm_
 	struct shm_mapping *mapping = find_mapping(conn, id);
 	enum rmr_status status;
 
-	if (!mapping) {
-		shm_conn_read_socket(conn);
-		mapping = find_mapping(conn, id);
-	}
+	for (bool more = true; !mapping && more; mapping = find_mapping(conn, id))
+		more = shm_conn_read_socket(conn);
 	if (!mapping)
 		return error_set(RMR_ACCESS, "the region was not granted to this connection");
 	if (!mapping->memory) {

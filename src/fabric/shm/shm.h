@@ -219,8 +219,8 @@ enum rmr_status shm_arm(struct rmr_queue *base);
 void shm_recv_release(struct rmr_queue *base, void *data);
 void shm_flush(struct rmr_conn *base);
 void shm_conn_ready(struct queue_source *source, uint32_t events);
-/* Reads what lies in the socket: grants, farewells, the end. */
-void shm_conn_read_socket(struct shm_conn *conn);
+/* Reads what lies in the socket: grants, farewells, the end. True when there may be more. */
+bool shm_conn_read_socket(struct shm_conn *conn);
 /* Adds the connection to those that every poll looks at. */
 void shm_conn_heat(struct shm_conn *conn);
 /* Polls do not look at it any more, for good. */

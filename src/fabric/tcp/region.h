@@ -60,8 +60,25 @@ enum rmr_status tcp_region_export(struct rmr_region *region, struct rmr_conn *co
 enum rmr_status tcp_remote_init(struct rmr_remote *remote, const struct descriptor_wire *wire);
 void tcp_remote_fini(struct rmr_remote *remote);
 
+/* To the program, what happens to its memory in here is what a network adapter would do: it is not
+ * synchronized with its own accesses, and by contract need not be. The thread sanitizer cannot know
+ * that, so it is told to look away while somebody is inside. */
+#if defined(__SANITIZE_THREAD__)
+void AnnotateIgnoreReadsBegin(const char *file, int line);
+void AnnotateIgnoreReadsEnd(const char *file, int line);
+void AnnotateIgnoreWritesBegin(const char *file, int line);
+void AnnotateIgnoreWritesEnd(const char *file, int line);
+#else
+#define AnnotateIgnoreReadsBegin(file, line)  ((void)0)
+#define AnnotateIgnoreReadsEnd(file, line)    ((void)0)
+#define AnnotateIgnoreWritesBegin(file, line) ((void)0)
+#define AnnotateIgnoreWritesEnd(file, line)   ((void)0)
+#endif
+
 static inline void region_leave(struct region_slot *slot)
 {
+	AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+	AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
 	/* Release: our accesses are over before the closer, who reads it by acquire, goes on. */
 	atomic_fetch_sub_explicit(&slot->active, 1, memory_order_release);
 }
@@ -76,6 +93,8 @@ static inline void region_leave(struct region_slot *slot)
 static inline bool region_enter(struct region_slot *slot, uint64_t key)
 {
 	atomic_fetch_add_explicit(&slot->active, 1, memory_order_seq_cst);
+	AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+	AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
 	if (__builtin_expect(
 		    key != 0 && atomic_load_explicit(&slot->key, memory_order_seq_cst) == key, 1))
 		return true;
