@@ -32,6 +32,7 @@
  *
  * What every transport guarantees (the contract; src/fabric/provider.h says how it is kept):
  *  1. READ, WRITE, COMPARE_SWAP and FETCH_ADD complete although the target program calls nothing.
+ *     (The initiator polls. A SEND needs the receiver to poll as well, and a free slot there.)
  *  2. A completed WRITE is placed: whoever reads the memory later sees it. A message, or the
  *     immediate of a WRITE_IMM, is delivered after all that was written before it on the same
  *     connection is placed. Messages and immediates arrive in the order they were posted.
@@ -243,7 +244,7 @@ int rmr_poll(struct rmr_queue *queue, struct rmr_completion *completions, int ma
 int rmr_wait(struct rmr_queue *queue, struct rmr_completion *completions, int max, int timeout_ms);
 
 /* Makes a thread that is, or next goes, into rmr_wait on this queue come back. Any thread, and
- * signal handlers too. */
+ * signal handlers too. It does not make rmr_queue_fd readable. */
 void rmr_queue_wake(struct rmr_queue *queue);
 
 /* For event loops: a descriptor that becomes readable once there may be something to poll. Before
@@ -352,7 +353,7 @@ struct rmr_work {
 	unsigned flags;
 	uint64_t cookie; /* comes back in the completion */
 	union {
-		void *local;	    /* where READ and the old value of an atomic land */
+		void *local;	    /* where READ lands; and, aligned to 8, an atomic's old value */
 		const void *source; /* what SEND and WRITE take; the same field */
 	};
 	size_t length; /* atomics: 8 */

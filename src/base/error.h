@@ -4,16 +4,17 @@
  * The function where something goes wrong starts a message and returns the status in one line:
  *
  *	if (length > limit)
- *		return error_set(RMR_TOO_LONG, "message of %zu bytes, the limit is %zu", length,
- *limit); if (fd < 0) return error_errno(RMR_SYSTEM, errno, "open %s", path);
+ *		return error_set(RMR_TOO_LONG, "%zu bytes, the limit is %zu", length, limit);
+ *	if (fd < 0)
+ *		return error_errno(RMR_SYSTEM, errno, "open %s", path);
  *
  * A caller that passes the failure on may put before it what it was doing, and passes it on in the
  * same line:
  *
  *	return error_context(status, "connect to %s", address);
  *
- * rmr_error_message() then reads "too-long: connect to shm:cache: message of 9000 bytes, the limit
- * is 4096". A message says what was being done, with what, and what to do about it.
+ * rmr_error_message() then reads "too-long: connect to shm:cache: 9000 bytes, the limit is
+ * 4096". A message says what was being done, with what, and what to do about it.
  *
  * The chain has a fixed size and is never allocated; what does not fit is cut off at the end and
  * marked with "...". Each thread has its own, so nothing here locks. errno is left as it was.

@@ -2,7 +2,7 @@
  * What the fabric's core and its providers say to each other.
  *
  * The core (the files of src/fabric/) checks arguments, allocates and frees every object and keeps
- *the lists between them; a provider (src/fabric/shm, tcp, ...) moves the bytes. A provider is one
+ * the lists between them; a provider (src/fabric/shm, tcp, ...) moves the bytes. A provider is one
  * constant struct rmr_provider: sizes of its objects, and functions on them. Each of its objects
  * begins with the core's, so that a pointer to one is a pointer to the other:
  *
@@ -22,10 +22,10 @@
  *	arguments make sense, regions		core: rmr_post
  *	  cover local memory
  *	depth					provider: conn_room / conn_completed
- *	completion order, no lost completion	provider: one FIFO a connection, completion_push
+ *	completion order, no lost completion	provider: one FIFO a connection
  *	room for every completion		core: reserved when a connection is attached
- *	remote access is checked		whoever touches the memory: the initiator on shm
- *(its mapping is the limit), the target elsewhere
+ *	remote access is checked		whoever touches the memory: the initiator on shm,
+ *						whose mapping is the limit; the target elsewhere
  *	messages wait for a free slot		provider: takes a slot from queue->recv or leaves
  *						the message where it is
  *	one DISCONNECT, as the last		provider: conn_lost, after failing all its works
@@ -94,6 +94,7 @@ struct rmr_queue {
 	struct list conns;
 	struct list held;     /* connections with operations held back by RMR_MORE */
 	uint64_t spin_ticks;  /* how long rmr_wait spins now: between 0 and what spin_us says */
+	atomic_uint served;   /* by the provider: peers' operations that were carried out here */
 	uint32_t pending_imm; /* RMR_OP_RECV_IMM completions in the ring: at most recv_slots */
 	struct completion_ring ring;
 	struct recv_pool recv;
@@ -254,6 +255,15 @@ static inline void conn_completed(struct rmr_conn *conn, enum rmr_op op, unsigne
 									  .op = op,
 									  .status = status,
 									  .length = length});
+}
+
+/* Something was done for a peer of which the program learns nothing: rmr_wait stays awake for it.
+ * Called under the provider's lock, so no other thread counts at the same time. */
+static inline void queue_served(struct rmr_queue *queue)
+{
+	atomic_store_explicit(&queue->served,
+			      atomic_load_explicit(&queue->served, memory_order_relaxed) + 1,
+			      memory_order_relaxed);
 }
 
 /* May an RMR_OP_RECV_IMM be delivered now? (A message needs recv_pool_get to succeed instead.) */

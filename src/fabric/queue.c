@@ -149,7 +149,7 @@ int queue_pop(struct rmr_queue *queue, struct rmr_completion *completions, int m
 	while (count < max && ring->head != ring->tail) {
 		struct rmr_completion *completion = &completions[count++];
 
-		*completion = ring->entries[ring->head++ & ring->mask];
+		completion_copy(completion, &ring->entries[ring->head++ & ring->mask]);
 		if (completion->op <= RMR_OP_FETCH_ADD)
 			completion->conn->outstanding--;
 		else if (completion->op == RMR_OP_RECV_IMM)
@@ -172,18 +172,25 @@ static bool take_wake(struct rmr_queue *queue)
 	       atomic_exchange_explicit(&queue->wake, false, memory_order_acquire);
 }
 
-static int spin(struct rmr_queue *queue, struct rmr_completion *completions, int max)
+/* Polls for up to spin_ticks, and as long again whenever a peer was served meanwhile: whoever READs
+ * our memory over tcp is as much a reason to stay awake as whoever sends us a message. */
+static int spin(struct rmr_queue *queue, struct rmr_completion *completions, int max,
+		uint64_t deadline_ns)
 {
-	uint64_t limit = (uint64_t)(queue->options.spin_us > 0 ? queue->options.spin_us : 0) *
-			 clock_ticks_per_us();
+	uint64_t limit = queue->options.spin_us > 0
+				 ? (uint64_t)(queue->options.spin_us * clock_ticks_per_us())
+				 : 0;
 	uint64_t start = clock_ticks();
-	int count;
+	unsigned served = atomic_load_explicit(&queue->served, memory_order_relaxed);
 
 	if (limit == 0)
 		return 0;
 	do {
+		unsigned now;
+
 		for (int i = 0; i < 16; i++) {
-			count = rmr_poll(queue, completions, max);
+			int count = rmr_poll(queue, completions, max);
+
 			if (count > 0) {
 				queue->spin_ticks = queue->spin_ticks * 2 + 1;
 				if (queue->spin_ticks > limit)
@@ -194,6 +201,14 @@ static int spin(struct rmr_queue *queue, struct rmr_completion *completions, int
 		cpu_relax(); /* not after each poll: it takes as long as several of them */
 		if (atomic_load_explicit(&queue->wake, memory_order_relaxed))
 			return 0;
+		now = atomic_load_explicit(&queue->served, memory_order_relaxed);
+		if (now != served) {
+			served = now;
+			start = clock_ticks();
+			queue->spin_ticks = limit;
+			if (clock_passed(deadline_ns))
+				return 0;
+		}
 	} while (clock_ticks() - start < queue->spin_ticks);
 	queue->spin_ticks /= 2;
 	return 0;
@@ -234,11 +249,16 @@ int rmr_wait(struct rmr_queue *queue, struct rmr_completion *completions, int ma
 		return count;
 	deadline_ns = clock_deadline_ns(timeout_ms);
 	flush_held(queue);
-	count = spin(queue, completions, max);
+	count = spin(queue, completions, max, deadline_ns);
 	while (count == 0) {
+		unsigned served = atomic_load_explicit(&queue->served, memory_order_relaxed);
+
 		if (take_wake(queue) || !sleep_until(queue, deadline_ns))
 			break;
 		count = rmr_poll(queue, completions, max);
+		if (count == 0 &&
+		    atomic_load_explicit(&queue->served, memory_order_relaxed) != served)
+			count = spin(queue, completions, max, deadline_ns);
 	}
 	return count;
 }

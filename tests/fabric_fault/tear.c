@@ -110,12 +110,15 @@ void test_torn_read_of_still_memory(void)
 	end_close(&end);
 }
 
-/* A WRITE that is posted behind a torn READ is not seen by it. */
+/* A WRITE that is posted behind a torn READ is not seen by it, where the inner device does so. The
+ * contract does not promise it: tcp takes what it answers from memory when it transmits. */
 void test_torn_read_before_write(void)
 {
 	struct peer peer;
 	struct end end;
 
+	if (strcmp(FAULT_INNER, "shm") != 0)
+		TEST_SKIP("%s lets a WRITE overtake a READ", FAULT_INNER);
 	peer_start(&peer, "seed=1", 1, serve_pattern);
 	end_connect(&end, &peer, "seed=5,tear=1,tear_us=100");
 	test_await(&peer.pipe, TEST_PARENT);

@@ -17,12 +17,18 @@
 #define WORD_GRAIN 8u
 #define LINE_GRAIN 64u
 
+/* With reorder, one completion in so many lags behind by up to so much, that others overtake it. */
+#define LAG_ONE_IN 4u
+#define LAG_NS	   50000u
+
 uint64_t fault_decide_delay(const struct fault_plan *plan, struct fault_rng *rng)
 {
 	bool delayed = fault_rng_chance(rng, plan->delay_percent, 100);
 	uint64_t delay_ns = fault_rng_below(rng, plan->delay_us * NS_PER_US + 1);
+	bool lags = fault_rng_chance(rng, plan->reorder, LAG_ONE_IN);
+	uint64_t lag_ns = fault_rng_below(rng, LAG_NS + 1);
 
-	return delayed ? delay_ns : 0;
+	return (delayed ? delay_ns : 0) + (lags ? lag_ns : 0);
 }
 
 static int compare_cuts(const void *a, const void *b)

@@ -33,7 +33,7 @@ struct fault_decision {
 	struct fault_piece pieces[FAULT_PIECES_MAX];
 };
 
-/* How long a completion is held back. Draws two numbers. */
+/* How long a completion is held back: its delay, and what it lags behind to be reordered. */
 uint64_t fault_decide_delay(const struct fault_plan *plan, struct fault_rng *rng);
 
 /* Decides about the number-th operation (from 1) of a connection. Draws one number from rng.

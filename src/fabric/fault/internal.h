@@ -110,11 +110,10 @@ struct fault_conn {
 
 	struct list held;
 	uint64_t last_due_ns[FAULT_STREAMS];
-	bool skipped[FAULT_STREAMS]; /* by chance, until the next poll */
-	bool cut_planned;	     /* some track has a cut */
-	bool cutting; /* ... and it is the next to happen: nothing goes down any more */
-	bool broken;  /* the inner connection has failed a work: the same, its end will follow */
-	bool ended;   /* nothing comes from below any more; end_status is why */
+	bool cut_planned; /* some track has a cut */
+	bool cutting;	  /* ... and it is the next to happen: nothing goes down any more */
+	bool broken; /* the inner connection has failed a work: the same, its end will follow */
+	bool ended;  /* nothing comes from below any more; end_status is why */
 	enum rmr_status end_status;
 };
 

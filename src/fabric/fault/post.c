@@ -6,8 +6,8 @@
  * rest follows from poll. All are signaled below, because we must know when each is done.
  *
  * A torn READ goes down as several READs, each at its own time. Works behind it wait until its last
- * piece is posted, so that a later WRITE is never seen by an earlier READ: shm and tcp carry
- * operations out in order, and what is injected here shall be tearing and nothing else.
+ * piece is posted: where the inner device carries operations out in order (shm does), a later WRITE
+ * stays unseen by an earlier READ. What is injected here is tearing and nothing else.
  *
  * At a track with a cut the way down ends: CUT_BEFORE is not posted at all, CUT_AFTER is the
  * last that is. conn.c makes the cut when everything posted has completed.

@@ -10,10 +10,10 @@
  *    short delay does not overtake a long one.
  *  - Without reorder the two streams of a connection share their due times, and so keep their
  *    order too. Connections overtake each other by their delays.
- *  - With reorder whatever is due comes out in random order, now and then a stream is passed over
- *    until the next poll, and the streams of a connection are independent. The contract allows
- *    that: it orders completions of works among themselves, and messages and immediates among
- *    themselves; that a message overtakes the completion of an earlier SEND happens on hardware.
+ *  - With reorder whatever is due comes out in random order, some lag behind (decide.c), and the
+ *    streams of a connection are independent. The contract allows that: it orders completions of
+ *    works among themselves, and messages and immediates among themselves; that a message overtakes
+ *    the completion of an earlier SEND happens on hardware.
  *  - DISCONNECT comes when both streams are empty.
  *
  * Memory is bounded: a message that is put aside occupies its slot of the inner queue, and the
@@ -32,9 +32,6 @@
 #define BATCH	  64u
 #define NS_PER_S  1000000000u
 #define DRAIN_MAX 64 /* rounds of polling before a cut */
-
-/* One stream is passed over in so many polls. */
-#define SKIP_ONE_IN 4
 
 static void inner_ready(struct queue_source *source, uint32_t events)
 {
@@ -210,7 +207,7 @@ static struct fault_conn *choose(struct fault_queue *queue, uint64_t now_ns,
 			uint64_t due_ns, order;
 			bool better;
 
-			if (!peek(conn, i, &due_ns, &order) || due_ns > now_ns || conn->skipped[i])
+			if (!peek(conn, i, &due_ns, &order) || due_ns > now_ns)
 				continue;
 			candidates++;
 			better = due_ns < best_ns || (due_ns == best_ns && order < best_order);
@@ -252,15 +249,9 @@ static void deliver(struct fault_queue *queue, struct fault_conn *conn, enum fau
 /* Moves all that is due into the outer ring. */
 static void release(struct fault_queue *queue, uint64_t now_ns)
 {
-	bool shuffle = fault_device_of(&queue->base)->plan.reorder;
 	enum fault_stream stream = FAULT_STREAM_WORK;
 	struct fault_conn *conn;
 
-	list_for_each (at, &queue->active) {
-		conn = list_entry(at, struct fault_conn, active_link);
-		for (int i = 0; i < FAULT_STREAMS; i++)
-			conn->skipped[i] = shuffle && fault_rng_chance(&queue->rng, 1, SKIP_ONE_IN);
-	}
 	while ((conn = choose(queue, now_ns, &stream)))
 		deliver(queue, conn, stream);
 	list_for_each_safe (at, &queue->active) {

@@ -17,7 +17,7 @@
  * waited for only so long: it is told from a slow one by nothing but time.
  *
  * The last store is sequentially consistent too after a WRITE: the data must have left the store
- * buffer before the completion says that it is placed.
+ * buffer before the completion says that it is placed. (An atomic instruction has seen to that.)
  */
 #include <errno.h>
 #include <poll.h>
@@ -146,7 +146,7 @@ enum rmr_status shm_access(struct shm_conn *conn, const struct rmr_work *work, c
 		access_mapped(remote, work, source);
 	else
 		status = access_process(conn, remote, work, source);
-	if (work->op == RMR_OP_READ)
+	if (work->op >= RMR_OP_READ)
 		atomic_store_explicit(&conn->mine->active, 0, memory_order_release);
 	else
 		atomic_store(&conn->mine->active, 0);

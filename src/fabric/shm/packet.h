@@ -1,6 +1,6 @@
 /*
  * What the two ends say over their Unix socket: a few packets, whole or not at all
- *(SOCK_SEQPACKET).
+ * (SOCK_SEQPACKET).
  *
  *	caller				listener
  *	HELLO + 2 descriptors  ---->
@@ -9,9 +9,9 @@
  *	WAKE		       <--->	you sleep, and something is there for you
  *	BYE		       <--->	the connection ends, and why
  *
- * The descriptors of HELLO and ACCEPT are the sender's segment and its region table. All fields
- * are in the host's byte order: both ends are on one host. Packets come from anyone who may open
- *the socket, so packet_check looks at every field before anything is used. It knows no sockets.
+ * The descriptors of HELLO and ACCEPT are the sender's segment and its region table. All fields are
+ * in the host's byte order: both ends are on one host. Packets come from anyone who may open the
+ * socket, so packet_check looks at every field before anything is used. It knows no sockets.
  */
 #ifndef FABRIC_SHM_PACKET_H
 #define FABRIC_SHM_PACKET_H

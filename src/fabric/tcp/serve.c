@@ -189,6 +189,7 @@ void serve_take(struct tcp_conn *conn, const struct frame *frame)
 		return;
 	}
 	conn->expected++;
+	queue_served(conn->base.queue);
 	switch (frame->op) {
 	case FRAME_SEND:
 		message_begin(conn, frame);

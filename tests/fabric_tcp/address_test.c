@@ -1,0 +1,109 @@
+/* Addresses as people write them. */
+#include <netdb.h>
+#include <netinet/in.h>
+#include <string.h>
+
+#include "fabric/tcp/internal.h"
+#include "harness/test.h"
+
+static void test_numeric(void)
+{
+	static const struct {
+		const char *given, *formatted;
+	} cases[] = {
+		{"127.0.0.1:80", "127.0.0.1:80"},   {"[::1]:65535", "[::1]:65535"},
+		{"[fe80::1:2]:1", "[fe80::1:2]:1"}, {"[::ffff:10.1.2.3]:9", "10.1.2.3:9"},
+		{"1.2.3.4:0", "1.2.3.4:0"},
+	};
+
+	for (size_t i = 0; i < TEST_COUNT(cases); i++) {
+		struct addrinfo *list;
+		char text[64];
+
+		CHECK_OK(address_resolve(cases[i].given, false, &list));
+		address_format(list->ai_addr, list->ai_addrlen, text, sizeof(text));
+		CHECK_STR(text, cases[i].formatted);
+		freeaddrinfo(list);
+	}
+}
+
+static void test_bad(void)
+{
+	static const char *const cases[] = {
+		"localhost",
+		"localhost:",
+		"localhost:http",
+		"localhost:65536",
+		"localhost:-1",
+		"127.0.0.1: 80",
+		"::1:80",
+		"[::1]",
+		"[::1]80",
+		"[::1:80",
+		":",
+		"[:80",
+		"]:80",
+		"no such host:1",
+		"[]x:1",
+		"1.2.3.4:99999999999999999999",
+	};
+
+	for (size_t i = 0; i < TEST_COUNT(cases); i++) {
+		struct addrinfo *list;
+
+		CHECK_STATUS(address_resolve(cases[i], false, &list), RMR_BAD_ADDRESS);
+	}
+}
+
+static void test_wildcard(void)
+{
+	static const char *const cases[] = {"*:7", ":7"};
+
+	for (size_t i = 0; i < TEST_COUNT(cases); i++) {
+		struct addrinfo *list;
+
+		CHECK_OK(address_resolve(cases[i], true, &list));
+		freeaddrinfo(list);
+	}
+}
+
+/* A listener on all addresses tells one that can be connected to, and takes both families. */
+static void test_listen_everywhere(void)
+{
+	static const char *const hosts[] = {"127.0.0.1", "[::1]"};
+	struct rmr_device *device;
+	struct rmr_listener *listener;
+	const char *port;
+
+	CHECK_OK(rmr_device_open("tcp", NULL, &device));
+	CHECK_OK(rmr_listener_open(device, "*:0", NULL, &listener));
+	port = strrchr(rmr_listener_address(listener), ':');
+	CHECK(port != NULL && strcmp(port, ":0") != 0);
+	CHECK(strncmp(rmr_listener_address(listener), "0.0.0.0", 7) != 0);
+	for (size_t i = 0; i < TEST_COUNT(hosts); i++) {
+		struct addrinfo *list;
+		char address[64] = "";
+		int fd;
+
+		strcat(strcpy(address, hosts[i]), port);
+		CHECK_OK(address_resolve(address, false, &list));
+		fd = socket(list->ai_family, SOCK_STREAM, 0);
+		if (fd >= 0 || i == 0) /* a machine may lack IPv6 */
+			CHECK_EQ(connect(fd, list->ai_addr, list->ai_addrlen), 0);
+		freeaddrinfo(list);
+	}
+	rmr_listener_close(listener);
+	rmr_device_close(device);
+}
+
+static const struct test tests[] = {
+	{"address_numeric", test_numeric},
+	{"address_bad", test_bad},
+	{"address_wildcard", test_wildcard},
+	{"address_listen_everywhere", test_listen_everywhere},
+};
+
+int main(int argc, char **argv)
+{
+	return test_main(argc, argv, "tcp_address", tests, TEST_COUNT(tests));
+}
