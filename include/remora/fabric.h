@@ -43,7 +43,8 @@
  *  5. When a peer dies, operations in flight complete with an error and RMR_OP_DISCONNECT follows,
  *     in bounded time.
  *  6. No limit is silent: all are in struct rmr_device_info and struct rmr_conn_info.
- * A READ is not atomic: bytes may be of different moments. Only the two atomics are.
+ * A READ is not atomic: bytes may be of different moments. Only the two atomics are. And a READ may
+ * see what is written behind it on the same connection; where that matters, wait for the READ.
  */
 #ifndef REMORA_FABRIC_H
 #define REMORA_FABRIC_H

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "conformance.h"
 #include "puppet.h"
 
@@ -101,43 +102,40 @@ static void test_landing(void)
 /* ------------------------------------------------------------------------------------------
  * Contention: several processes, one word
  */
-#define CLIENTS	  8
-#define ADDS	  (20000 / TEST_TIME_FACTOR)
-#define SWAPS	  (1000 / TEST_TIME_FACTOR)
-#define SUM	  0   /* where FETCH_ADDs go, at offset */
-#define SWAP_SUM  64  /* where COMPARE_SWAP loops count */
-#define LOCAL_SUM 128 /* as SUM, and the owner's CPU adds as well */
+#define CLIENTS	   8
+#define CONTEST_MS 400 /* long enough for all to be running at once, on few cores too */
+#define SUM	   0   /* where FETCH_ADDs go */
+#define SHARED_SUM 64  /* the same, and the owner's CPU adds as well */
+#define SWAP_SUM   128 /* where COMPARE_SWAP loops count */
+
+struct score {
+	uint64_t sum, shared_sum, swaps;
+};
 
 /* Adds to both sums, unsignaled, as fast as the connection takes it. */
-static void add_many(struct node *node)
+static void add_many(struct node *node, int count, struct score *score)
 {
-	struct rmr_work work = work_of(node, RMR_OP_FETCH_ADD, 0, 8, SUM);
-	struct rmr_completion c;
-	int posted = 0, taken;
+	struct rmr_work work = work_of(node, RMR_OP_FETCH_ADD, 0, 8, 0);
+	int i;
 
 	work.flags = RMR_UNSIGNALED;
-	while (posted < 2 * ADDS) {
-		work.offset = posted % 2 ? SUM : LOCAL_SUM;
-		work.operand = 1 + (posted / 2) % 3;
-		taken = rmr_post(node->conn, &work, 1);
-		CHECK(taken >= 0);
-		posted += taken;
-		if (taken == 0)
-			CHECK_EQ(rmr_poll(node->queue, &c, 1), 0);
+	for (i = 0; i < count; i++) {
+		work.operand = 1 + (uint64_t)i % 3;
+		work.offset = i % 2 ? SUM : SHARED_SUM;
+		*(i % 2 ? &score->sum : &score->shared_sum) += work.operand;
+		node_post(node, &work);
 	}
 	/* A READ behind them all: when it is done, so are they. */
 	work = work_of(node, RMR_OP_READ, 0, 8, SUM);
-	while ((taken = rmr_post(node->conn, &work, 1)) == 0)
-		CHECK_EQ(rmr_poll(node->queue, &c, 1), 0);
-	CHECK_EQ(taken, 1);
-	node_expect(node, RMR_OP_READ, RMR_OK);
+	node_do(node, &work);
 }
 
-/* A client: gets the address, connects, waits for the start. */
+/* A client: gets the address, connects, waits for the start, and tells what it has added. */
 static void contend(struct node *node)
 {
+	uint64_t deadline_ns, seen = 0, old;
 	struct peer server = {0};
-	uint64_t seen = 0, old;
+	struct score score = {0};
 	int i;
 
 	test_recv(node->pipe, TEST_CHILD, server.address, sizeof(server.address));
@@ -147,24 +145,52 @@ static void contend(struct node *node)
 	node_import(node);
 	test_signal(node->pipe, TEST_CHILD);
 	test_await(node->pipe, TEST_CHILD);
-	add_many(node);
-	for (i = 0; i < SWAPS; i++) {
-		while ((old = compare_swap(node, SWAP_SUM, seen, seen + 1)) != seen)
-			seen = old;
-		seen++;
+	deadline_ns = clock_deadline_ns(CONTEST_MS);
+	while (!clock_passed(deadline_ns)) {
+		add_many(node, 1000, &score);
+		for (i = 0; i < 50; i++) {
+			while ((old = compare_swap(node, SWAP_SUM, seen, seen + 1)) != seen)
+				seen = old;
+			seen++;
+			score.swaps++;
+		}
 	}
+	test_send(node->pipe, TEST_CHILD, &score, sizeof(score));
 	node_close(node);
 }
 
-/* The test's process is the target. While the clients add, so does its CPU where that is allowed;
- * otherwise it calls nothing. */
+/* Starts the contest, adds with the CPU meanwhile where that is allowed, and sums up. */
+static struct score run_contest(struct node *node, struct peer clients[CLIENTS])
+{
+	uint64_t deadline_ns = clock_deadline_ns(CONTEST_MS);
+	struct score total = {0}, score;
+	int i;
+
+	for (i = 0; i < CLIENTS; i++)
+		test_signal(&clients[i].pipe, TEST_PARENT);
+	while (node->info->capabilities & RMR_CAP_ATOMIC_CPU && !clock_passed(deadline_ns)) {
+		__atomic_fetch_add((uint64_t *)(node->memory.base + SHARED_SUM), 1,
+				   __ATOMIC_RELAXED);
+		total.shared_sum++;
+	}
+	for (i = 0; i < CLIENTS; i++) {
+		test_recv(&clients[i].pipe, TEST_PARENT, &score, sizeof(score));
+		total.sum += score.sum;
+		total.shared_sum += score.shared_sum;
+		total.swaps += score.swaps;
+		peer_join(&clients[i]);
+	}
+	return total;
+}
+
+/* The test's process is the target; it calls nothing while the contest lasts. */
 static void test_contended(void)
 {
 	struct rmr_conn *conns[CLIENTS];
 	struct peer clients[CLIENTS];
 	struct node node = {0};
-	char address[128] = "";
-	uint64_t expected = 0, cpu = 0, *words;
+	struct score total;
+	char address[128];
 	int i;
 
 	for (i = 0; i < CLIENTS; i++)
@@ -181,19 +207,10 @@ static void test_contended(void)
 		conns[i] = node.conn;
 		test_await(&clients[i].pipe, TEST_PARENT);
 	}
-	for (i = 0; i < CLIENTS; i++)
-		test_signal(&clients[i].pipe, TEST_PARENT);
-	words = (uint64_t *)node.memory.base;
-	if (node.info->capabilities & RMR_CAP_ATOMIC_CPU)
-		for (; cpu < 20000; cpu++)
-			__atomic_fetch_add(&words[LOCAL_SUM / 8], 1, __ATOMIC_RELAXED);
-	for (i = 0; i < CLIENTS; i++)
-		peer_join(&clients[i]);
-	for (i = 0; i < ADDS; i++)
-		expected += CLIENTS * (1 + (uint64_t)i % 3);
-	CHECK_EQ(__atomic_load_n(&words[SUM / 8], __ATOMIC_SEQ_CST), expected);
-	CHECK_EQ(__atomic_load_n(&words[LOCAL_SUM / 8], __ATOMIC_SEQ_CST), expected + cpu);
-	CHECK_EQ(__atomic_load_n(&words[SWAP_SUM / 8], __ATOMIC_SEQ_CST), CLIENTS * SWAPS);
+	total = run_contest(&node, clients);
+	CHECK_EQ(*(uint64_t *)(node.memory.base + SUM), total.sum);
+	CHECK_EQ(*(uint64_t *)(node.memory.base + SHARED_SUM), total.shared_sum);
+	CHECK_EQ(*(uint64_t *)(node.memory.base + SWAP_SUM), total.swaps);
 	for (i = 0; i < CLIENTS; i++)
 		rmr_conn_close(conns[i]);
 	node.conn = NULL;

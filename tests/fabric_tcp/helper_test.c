@@ -127,7 +127,7 @@ static void test_takes_over(void)
 	struct rmr_remote *remote;
 	struct side side;
 	struct rmr_work work;
-	pid_t pid = start(&side, 1000, 0);
+	pid_t pid = start(&side, 200, 0);
 
 	CHECK_OK(rmr_remote_open(side.conn, &side.board->descriptor, &remote));
 	work = (struct rmr_work){.op = RMR_OP_READ,
@@ -152,7 +152,7 @@ static void test_acknowledges(void)
 {
 	struct side side;
 	uint64_t start_ns;
-	pid_t pid = start(&side, 1000, 1);
+	pid_t pid = start(&side, 200, 1);
 
 	start_ns = clock_now_ns();
 	send_one(&side, 0);
@@ -177,7 +177,7 @@ static void test_idle(void)
 	struct rmr_completion c;
 	struct side side;
 	uint64_t before_us;
-	pid_t pid = start(&side, 1000, 0);
+	pid_t pid = start(&side, 200, 0);
 
 	before_us = cpu_us();
 	CHECK_EQ(rmr_wait(side.queue, &c, 1, 1000), 0);
