@@ -49,6 +49,7 @@
 #ifndef REMORA_FABRIC_H
 #define REMORA_FABRIC_H
 
+#include <stdalign.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -90,6 +91,7 @@ struct rmr_device_info {
 	uint32_t max_depth;    /* operations in flight on one connection */
 	uint32_t max_slots;    /* receive slots of one queue */
 	uint32_t max_regions;  /* regions open at once */
+	uint32_t max_arenas;   /* arenas whose regions one connection can be given; 0: any number */
 };
 
 struct rmr_device_options {
@@ -150,7 +152,8 @@ enum rmr_right {
 
 /* Makes length bytes at address usable by device, and by peers as far as rights go. The memory may
  * lie in an arena (fastest, all rights) or be any other memory of the caller, who keeps it alive
- * until the region is closed. rights may be 0: then it serves only local ends.
+ * until the region is closed. rights may be 0: then it serves only local ends. With RMR_ATOMIC the
+ * address must be a multiple of 8.
  *
  * RMR_DENIED: write or atomic rights on an arena without RMR_ARENA_PEERS_WRITE.
  * RMR_UNSUPPORTED: atomic rights where the device has no RMR_CAP_ATOMIC(_PLAIN).
@@ -166,7 +169,7 @@ void rmr_region_close(struct rmr_region *region);
 
 /* A region as a peer sees it: plain bytes that can be sent, stored or copied. */
 struct rmr_descriptor {
-	_Alignas(8) uint8_t bytes[64];
+	alignas(8) uint8_t bytes[64];
 };
 
 /* Grants the peer of conn the use of region and writes the descriptor that the peer hands to
@@ -177,7 +180,8 @@ RMR_MUST_CHECK enum rmr_status rmr_region_export(struct rmr_region *region, stru
 
 /* Turns a descriptor received from the peer of conn into a handle for operations.
  * RMR_INVALID: not a descriptor of this transport. RMR_ACCESS: not granted to this connection,
- * or closed again. RMR_LIMIT: this process cannot map any more. */
+ * or closed again. RMR_DENIED: memory outside arenas of a process that we may not access.
+ * RMR_DISCONNECTED: the peer is gone. */
 RMR_MUST_CHECK enum rmr_status rmr_remote_open(struct rmr_conn *conn,
 					       const struct rmr_descriptor *descriptor,
 					       struct rmr_remote **remote);
@@ -203,7 +207,7 @@ struct rmr_queue_options {
 			      * negative: never spin */
 };
 
-/* options may be NULL, and 0 in a field means its default. */
+/* options may be NULL, and 0 in a field means its default. RMR_LIMIT: beyond the device's limits. */
 RMR_MUST_CHECK enum rmr_status rmr_queue_open(struct rmr_device *device,
 					      const struct rmr_queue_options *options,
 					      struct rmr_queue **queue);
@@ -218,8 +222,8 @@ enum rmr_op {
 	RMR_OP_COMPARE_SWAP, /* if (*p == compare) *p = operand; the old *p lands in local */
 	RMR_OP_FETCH_ADD,    /* *p += operand; the old *p lands in local */
 	/* These are never posted; they come out of rmr_poll: */
-	RMR_OP_RECV,	   /* a message: data, length. Give it back with rmr_recv_release */
-	RMR_OP_RECV_IMM,   /* a peer's WRITE_IMM is placed: immediate, length */
+	RMR_OP_RECV,	 /* a message: data, length. Give it back with rmr_recv_release */
+	RMR_OP_RECV_IMM, /* a peer's WRITE_IMM is placed: immediate, and length as the peer says */
 	RMR_OP_DISCONNECT, /* the connection is lost; status says why. The last one of it */
 };
 
@@ -250,7 +254,8 @@ void rmr_queue_wake(struct rmr_queue *queue);
 
 /* For event loops: a descriptor that becomes readable once there may be something to poll. Before
  * sleeping on it call rmr_queue_arm: RMR_OK means that it is safe to sleep, RMR_AGAIN that
- * something came in meanwhile: poll first. */
+ * something came in meanwhile: poll first. It must be the last call before sleeping: any other on
+ * the queue or its connections may use up what the descriptor would have told. */
 int rmr_queue_fd(const struct rmr_queue *queue);
 RMR_MUST_CHECK enum rmr_status rmr_queue_arm(struct rmr_queue *queue);
 
@@ -285,7 +290,8 @@ const char *rmr_listener_address(const struct rmr_listener *listener);
 /* Readable when rmr_listener_next may have something to do. */
 int rmr_listener_fd(const struct rmr_listener *listener);
 
-/* Takes the next caller that has introduced itself. Waits up to timeout_ms (0: not at all).
+/* Takes the next caller that has introduced itself. Waits up to timeout_ms (0: not at all, negative:
+ * for ever).
  * RMR_TIMEOUT: nobody came. Callers that send nonsense or nothing are dropped in here. */
 RMR_MUST_CHECK enum rmr_status rmr_listener_next(struct rmr_listener *listener, int timeout_ms,
 						 struct rmr_request **request);
@@ -313,7 +319,8 @@ RMR_MUST_CHECK enum rmr_status rmr_accept(struct rmr_request *request, struct rm
 void rmr_reject(struct rmr_request *request, const char *reason);
 
 /* Connects to a listener; waits for its answer up to timeout_ms (negative: for ever).
- * RMR_REFUSED, RMR_TIMEOUT, RMR_BAD_ADDRESS, RMR_PROTOCOL (something else listens there). */
+ * RMR_REFUSED, RMR_TIMEOUT, RMR_BAD_ADDRESS, RMR_PROTOCOL (something else listens there), RMR_DENIED
+ * (not for us), RMR_LIMIT (options beyond the device's limits). */
 RMR_MUST_CHECK enum rmr_status rmr_connect(struct rmr_queue *queue, const char *address,
 					   int timeout_ms, const struct rmr_conn_options *options,
 					   struct rmr_conn **conn);

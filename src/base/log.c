@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 #define LINE_SIZE 2048
 
 const char *const log_level_names[] = {"error", "warn", "info", "debug", "trace", NULL};
@@ -120,4 +122,23 @@ __attribute__((constructor)) static void read_environment(void)
 	else
 		log_warn("REMORA_LOG: '%s' is not a level; use error, warn, info, debug or trace",
 			 text);
+}
+
+bool log_limit_pass(struct log_limit *limit)
+{
+	uint64_t second = clock_now_ns() / 1000000000u;
+	uint64_t before = atomic_load_explicit(&limit->second, memory_order_relaxed);
+
+	/* Relaxed throughout: a line more or less when a second ends does no harm. */
+	if (before != second &&
+	    atomic_compare_exchange_strong_explicit(&limit->second, &before, second,
+						    memory_order_relaxed, memory_order_relaxed)) {
+		unsigned count = atomic_exchange_explicit(&limit->count, 0, memory_order_relaxed);
+
+		if (count > LOG_LIMIT_PER_SECOND)
+			log_write(LOG_LEVEL_WARN, "(%u more like the next one were left out)",
+				  count - LOG_LIMIT_PER_SECOND);
+	}
+	return atomic_fetch_add_explicit(&limit->count, 1, memory_order_relaxed) <
+	       LOG_LIMIT_PER_SECOND;
 }

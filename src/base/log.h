@@ -20,6 +20,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 enum log_level {
 	LOG_LEVEL_ERROR,
@@ -52,6 +53,25 @@ static inline bool log_enabled(enum log_level level)
 #define log_info(...)  log_at(LOG_LEVEL_INFO, __VA_ARGS__)
 #define log_debug(...) log_at(LOG_LEVEL_DEBUG, __VA_ARGS__)
 #define log_trace(...) log_at(LOG_LEVEL_TRACE, __VA_ARGS__)
+
+/* For what a peer can cause: at most LOG_LIMIT_PER_SECOND lines a second from each place where it
+ * stands, and then how many more there were. */
+#define log_warn_limited(...)                                                                      \
+	do {                                                                                       \
+		static struct log_limit limit;                                                     \
+		if (log_enabled(LOG_LEVEL_WARN) && log_limit_pass(&limit))                         \
+			log_write(LOG_LEVEL_WARN, __VA_ARGS__);                                    \
+	} while (0)
+
+#define LOG_LIMIT_PER_SECOND 10
+
+struct log_limit {
+	_Atomic uint64_t second;
+	atomic_uint count;
+};
+
+/* May this place log now? Also tells, at most once a second, what was left out. */
+bool log_limit_pass(struct log_limit *limit);
 
 /* Receives one message, without prefix and newline, cut at a fixed length. */
 typedef void (*log_sink)(enum log_level level, const char *text, void *context);

@@ -23,6 +23,7 @@
 #include "fabric/provider.h"
 
 #define HUGE_PAGE ((size_t)2 << 20)
+#define ALL_FLAGS (unsigned)(RMR_ARENA_PEERS_WRITE | RMR_ARENA_HUGE | RMR_ARENA_PREFAULT)
 
 struct rmr_arena {
 	struct list link;
@@ -32,16 +33,30 @@ struct rmr_arena {
 	size_t page_size;
 	int fd;
 	bool peers_write;
+	atomic_int regions; /* that lie in it */
 };
 
 static pthread_mutex_t arenas_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct list arenas = {&arenas, &arenas};
 static uint64_t last_id;
 
+/* Touches every page, so that memory that is not there is missed now and not at some store later. */
+static bool populate(uint8_t *base, size_t size, size_t page_size)
+{
+	if (madvise(base, size, MADV_POPULATE_WRITE) == 0)
+		return true;
+	if (errno != EINVAL)
+		return false;
+	for (size_t i = 0; i < size; i += page_size) /* a kernel before 5.14 */
+		*(volatile uint8_t *)(base + i) = 0;
+	return true;
+}
+
 /* Maps size bytes of a new memfd. On failure nothing is left, and errno says why. */
 static bool map_memfd(struct rmr_arena *arena, size_t size, size_t page_size, bool prefault)
 {
 	unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+	int errnum;
 
 	if (page_size == HUGE_PAGE)
 		flags |= MFD_HUGETLB | MFD_HUGE_2MB;
@@ -51,16 +66,23 @@ static bool map_memfd(struct rmr_arena *arena, size_t size, size_t page_size, bo
 		return false;
 	if (ftruncate(arena->fd, (off_t)size) != 0)
 		goto close_fd;
-	arena->base = mmap(NULL, size, PROT_READ | PROT_WRITE,
-			   MAP_SHARED | (prefault ? MAP_POPULATE : 0), arena->fd, 0);
+	arena->base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, arena->fd, 0);
 	if (arena->base == MAP_FAILED)
 		goto close_fd;
+	if (prefault && !populate(arena->base, size, page_size))
+		goto unmap;
 	arena->size = size;
 	arena->page_size = page_size;
 	return true;
 
+unmap:
+	errnum = errno;
+	munmap(arena->base, size);
+	errno = errnum;
 close_fd:
+	errnum = errno;
 	close(arena->fd);
+	errno = errnum;
 	return false;
 }
 
@@ -87,8 +109,10 @@ enum rmr_status rmr_arena_open(size_t size, unsigned flags, struct rmr_arena **o
 	struct rmr_arena *arena;
 	enum rmr_status status;
 
-	if (size == 0)
-		return error_set(RMR_INVALID, "an arena of 0 bytes makes no sense");
+	if (size == 0 || (flags & ~ALL_FLAGS))
+		return error_set(RMR_INVALID,
+				 "an arena of %zu bytes with flags 0x%x makes no sense", size,
+				 flags);
 	if (size > (size_t)1 << 46)
 		return error_set(RMR_NO_MEMORY, "no machine has %zu bytes", size);
 	arena = calloc(1, sizeof(*arena));
@@ -124,6 +148,7 @@ void rmr_arena_close(struct rmr_arena *arena)
 {
 	if (!arena)
 		return;
+	assert(atomic_load(&arena->regions) == 0);
 	pthread_mutex_lock(&arenas_lock);
 	list_remove(&arena->link);
 	pthread_mutex_unlock(&arenas_lock);
@@ -162,6 +187,42 @@ struct rmr_arena *arena_find(const void *address, size_t length)
 			break;
 		}
 	}
+	pthread_mutex_unlock(&arenas_lock);
+	return found;
+}
+
+bool arena_straddles(const void *address, size_t length)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&arenas_lock);
+	list_for_each (link, &arenas) {
+		const struct rmr_arena *arena = list_entry(link, struct rmr_arena, link);
+
+		found |= (const uint8_t *)address < arena->base + arena->size &&
+			 arena->base < (const uint8_t *)address + length;
+	}
+	pthread_mutex_unlock(&arenas_lock);
+	return found;
+}
+
+void arena_hold(struct rmr_arena *arena)
+{
+	atomic_fetch_add(&arena->regions, 1);
+}
+
+void arena_drop(struct rmr_arena *arena)
+{
+	atomic_fetch_sub(&arena->regions, 1);
+}
+
+bool arena_is_open(uint64_t id)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&arenas_lock);
+	list_for_each (link, &arenas)
+		found |= list_entry(link, struct rmr_arena, link)->id == id;
 	pthread_mutex_unlock(&arenas_lock);
 	return found;
 }

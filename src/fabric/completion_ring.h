@@ -25,7 +25,7 @@ enum rmr_status completion_ring_reserve(struct completion_ring *ring, uint32_t c
 void completion_ring_unreserve(struct completion_ring *ring, uint32_t count);
 void completion_ring_fini(struct completion_ring *ring);
 
-/* Blanks the entries of conn; drop is called for each message that nobody will see. */
+/* Takes the entries of conn out; drop is called for each of them. */
 void completion_ring_forget(struct completion_ring *ring, const struct rmr_conn *conn,
 			    void (*drop)(void *context, const struct rmr_completion *entry),
 			    void *context);

@@ -3,6 +3,7 @@
  */
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -107,6 +108,7 @@ enum rmr_status rmr_listener_next(struct rmr_listener *listener, int timeout_ms,
 			       ? error_set(status, "nobody called at '%s'", listener->address)
 			       : error_context(status, "taking callers at '%s'", listener->address);
 	}
+	atomic_fetch_add(&listener->device->children, 1); /* until accepted or rejected */
 	*out = request;
 	return RMR_OK;
 }
@@ -127,6 +129,7 @@ void rmr_reject(struct rmr_request *request, const char *reason)
 	if (!request)
 		return;
 	request->device->provider->reject(request, reason);
+	atomic_fetch_sub(&request->device->children, 1);
 	free(request);
 }
 
@@ -210,13 +213,17 @@ enum rmr_status rmr_accept(struct rmr_request *request, struct rmr_queue *queue,
 	else
 		status = conn_attach(queue, options, &conn);
 	if (status != RMR_OK) {
-		rmr_reject(request, rmr_error_message());
-		return status;
+		char reason[128];
+
+		snprintf(reason, sizeof(reason), "%s", error_chain());
+		rmr_reject(request, reason);
+		return error_set(status, "%s", reason);
 	}
 	memcpy(conn->peer, request->peer, sizeof(conn->peer));
 	memcpy(conn->peer_private, request->private_data, sizeof(conn->peer_private));
 	conn->peer_private_length = request->private_length;
 	status = queue->provider->accept(request, conn);
+	atomic_fetch_sub(&request->device->children, 1);
 	free(request);
 	if (status != RMR_OK) {
 		status = error_context(status, "accepting %s", conn->peer);

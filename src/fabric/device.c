@@ -2,11 +2,9 @@
  * Devices by name. The part before the first colon names the provider, the rest is the provider's
  * business: "tcp", "verbs:mlx5_0", "fault:shm".
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/error.h"
 #include "fabric/provider.h"
@@ -29,9 +27,14 @@ static const struct rmr_provider *find_provider(const char *name, const char **i
 static enum rmr_status no_such_device(const char *name)
 {
 	struct rmr_device_entry entries[32];
-	size_t count = rmr_device_list(entries, 32), used = 0;
+	size_t count = rmr_device_list(entries, 32), used = 0, length = strcspn(name, ":");
 	char text[256] = "";
 
+	for (int i = 0; fabric_missing[i].name[0]; i++) {
+		if (strlen(fabric_missing[i].name) == length &&
+		    memcmp(fabric_missing[i].name, name, length) == 0)
+			return error_set(RMR_NO_DEVICE, "'%s': %s", name, fabric_missing[i].reason);
+	}
 	for (size_t i = 0; i < count && i < 32 && used < sizeof(text); i++) {
 		if (entries[i].usable)
 			used += (size_t)snprintf(text + used, sizeof(text) - used, " %s",
@@ -118,14 +121,10 @@ size_t rmr_device_list(struct rmr_device_entry *entries, size_t max)
 			entry = (struct rmr_device_entry){0};
 		}
 	}
+	for (int i = 0; fabric_missing[i].name[0]; i++) {
+		if (count < max)
+			entries[count] = fabric_missing[i];
+		count++;
+	}
 	return count;
-}
-
-enum rmr_status key_random(uint64_t *key)
-{
-	do {
-		if (getrandom(key, sizeof(*key), 0) != sizeof(*key))
-			return error_errno(RMR_SYSTEM, errno, "no random numbers from the kernel");
-	} while (*key == 0);
-	return RMR_OK;
 }

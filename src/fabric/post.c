@@ -56,6 +56,8 @@ static enum rmr_status check_work(const struct rmr_conn *conn, const struct rmr_
 
 	if (work->op < RMR_OP_SEND || work->op > RMR_OP_FETCH_ADD)
 		return error_set(RMR_INVALID, "%d is no operation to post", (int)work->op);
+	if (work->flags & ~(unsigned)(RMR_UNSIGNALED | RMR_INLINE | RMR_MORE))
+		return error_set(RMR_INVALID, "unknown flags 0x%x", work->flags);
 	if (work->op >= RMR_OP_READ && (work->flags & RMR_INLINE))
 		return error_set(RMR_INVALID, "only SEND and WRITE can be inline");
 	if (work->op != RMR_OP_SEND && (!work->remote || work->remote->conn != conn))

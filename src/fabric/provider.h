@@ -223,6 +223,8 @@ struct rmr_provider {
 
 /* The providers that were built in, NULL-terminated; the first is the default. */
 extern const struct rmr_provider *const fabric_providers[];
+/* Those that were not, and why; the last one has an empty name. */
+extern const struct rmr_device_entry fabric_missing[];
 
 /* A source of events in a queue's epoll set: epoll_event.data.ptr points to it. */
 struct queue_source {
@@ -295,8 +297,14 @@ void remote_drop(struct rmr_remote *remote);
 
 /* The arena that holds all of address..address+length, or NULL. */
 struct rmr_arena *arena_find(const void *address, size_t length);
+/* Does the memory reach into an arena, though not all of it lies there? */
+bool arena_straddles(const void *address, size_t length);
+/* A region refers to the arena, which must not be closed before. */
+void arena_hold(struct rmr_arena *arena);
+void arena_drop(struct rmr_arena *arena);
 int arena_fd(const struct rmr_arena *arena);
 uint64_t arena_id(const struct rmr_arena *arena); /* unique in this process, never reused */
+bool arena_is_open(uint64_t id);
 bool arena_peers_write(const struct rmr_arena *arena);
 
 /* A 64-bit number that a peer cannot guess, never 0. */

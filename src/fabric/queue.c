@@ -180,9 +180,18 @@ static int spin(struct rmr_queue *queue, struct rmr_completion *completions, int
 	uint64_t limit = queue->options.spin_us > 0
 				 ? (uint64_t)(queue->options.spin_us * clock_ticks_per_us())
 				 : 0;
-	uint64_t start = clock_ticks();
+	uint64_t start = clock_ticks(), now_ns = clock_now_ns();
 	unsigned served = atomic_load_explicit(&queue->served, memory_order_relaxed);
 
+	if (deadline_ns != CLOCK_NEVER) {
+		/* Not beyond the caller's own deadline. */
+		uint64_t left_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0;
+		uint64_t left = (uint64_t)((double)left_ns / 1000 * clock_ticks_per_us());
+
+		limit = left < limit ? left : limit;
+	}
+	if (queue->spin_ticks > limit)
+		queue->spin_ticks = limit;
 	if (limit == 0)
 		return 0;
 	do {

@@ -21,6 +21,11 @@ static enum rmr_status check_region(struct rmr_device *device, const struct rmr_
 				 address);
 	if (rights & ~(unsigned)(RMR_READ | RMR_WRITE | RMR_ATOMIC))
 		return error_set(RMR_INVALID, "unknown rights 0x%x", rights);
+	if ((rights & RMR_ATOMIC) && (uintptr_t)address % 8)
+		return error_set(RMR_INVALID,
+				 "a region with atomics must begin at a multiple of 8");
+	if (!arena && arena_straddles(address, length))
+		return error_set(RMR_INVALID, "the region reaches beyond its arena");
 	if (arena && !arena_peers_write(arena) && (rights & (RMR_WRITE | RMR_ATOMIC)))
 		return error_set(RMR_DENIED, "peers may only read this arena; open it with "
 					     "RMR_ARENA_PEERS_WRITE to grant more");
@@ -62,6 +67,8 @@ enum rmr_status rmr_region_open(struct rmr_device *device, void *address, size_t
 		goto free_region;
 	}
 	atomic_fetch_add(&device->children, 1);
+	if (arena)
+		arena_hold(arena);
 	*out = region;
 	return RMR_OK;
 
@@ -92,6 +99,8 @@ void rmr_region_close(struct rmr_region *region)
 	device = region->device;
 	atomic_store(&region->closed, true);
 	device->provider->region_fini(region);
+	if (region->arena)
+		arena_drop(region->arena);
 	atomic_fetch_sub(&device->regions, 1);
 	atomic_fetch_sub(&device->children, 1);
 	region_drop(region);

@@ -53,15 +53,18 @@ static void check_usage(const struct usage *before, const char *who)
 static void serve_callers(struct node *node)
 {
 	int *count = node->arg, i;
-	struct usage before;
+	struct memory memories[2];
+	struct usage before = {0};
 
 	node_open(node, NULL);
-	node_memory(node, MEMORY_ARENA, 64 * KIB, memory_rights(node, MEMORY_ARENA));
+	memory_open(node, &memories[0], MEMORY_ARENA, 64 * KIB, RMR_READ);
+	memory_open(node, &memories[1], MEMORY_PLAIN, 64 * KIB, RMR_READ);
 	node_listen(node);
 	for (i = 0; i < WARM_UP + *count; i++) {
 		if (i == WARM_UP)
 			before = usage_settled();
 		node_accept(node, NULL);
+		node->memory = memories[i / 2 % 2];
 		node_export(node);
 		node_recv(node, 100, 1);
 		if (i % 2)
@@ -70,6 +73,8 @@ static void serve_callers(struct node *node)
 		node->conn = NULL;
 	}
 	check_usage(&before, "the server");
+	memory_close(&memories[0]);
+	node->memory = memories[1];
 	node_close(node);
 }
 

@@ -284,34 +284,46 @@ static void test_all_unsignaled(void)
  * RMR_MORE and the doorbell
  */
 
-/* Held operations start with rmr_flush, with a post without RMR_MORE, after auto_flush of them, or
- * when the poster goes to sleep in rmr_wait. */
+enum doorbell {
+	BY_FLUSH,
+	BY_LAST_POST, /* one without RMR_MORE */
+	BY_COUNT,     /* auto_flush of them */
+	BY_WAIT,      /* the poster goes to sleep */
+	DOORBELLS,
+};
+
+/* Held operations start with any of these, and reach a receiver that sleeps. */
 static void test_more(void)
 {
 	struct pair_options options = {.test = {.conn = {.auto_flush = 4}}};
 	struct puppet puppet;
 	struct node node;
 	struct rmr_work work;
-	int way, i;
+	int way, i, round;
 
 	pair_open(&puppet, &node, &options);
-	for (way = 0; way < 4; way++) {
-		int count = way == 2 ? 4 : 3;
+	for (round = 0; round < 5 * DOORBELLS; round++) {
+		int count;
 
+		way = round % DOORBELLS;
+		count = way == BY_COUNT ? 4 : 3;
+		puppet_start_sink(&puppet, count, 8, (uint64_t)round);
+		test_sleep_ms(2); /* the puppet goes to sleep */
 		for (i = 0; i < count; i++) {
 			work = work_of(&node, RMR_OP_SEND, (size_t)i * 8, 8, 0);
-			work.flags = way == 1 && i == count - 1 ? 0 : RMR_MORE;
-			pattern_fill(work.local, 8, (uint64_t)i);
+			work.flags = way == BY_LAST_POST && i == count - 1 ? 0 : RMR_MORE;
+			pattern_fill(work.local, 8, (uint64_t)(round + i));
 			node_post(&node, &work);
 		}
-		if (way == 0)
+		if (way == BY_FLUSH)
 			rmr_flush(node.conn);
-		for (i = 0; i < count && way != 3; i++)
-			puppet_expect_recv(&puppet, 0, 8, (uint64_t)i);
+		if (way != BY_WAIT)
+			puppet_finish(&puppet);
 		for (i = 0; i < count; i++)
 			node_expect(&node, RMR_OP_SEND, RMR_OK);
-		for (i = 0; i < count && way == 3; i++)
-			puppet_expect_recv(&puppet, 0, 8, (uint64_t)i);
+		node_expect_silence(&node, 1);
+		if (way == BY_WAIT)
+			puppet_finish(&puppet);
 	}
 	rmr_flush(node.conn); /* with nothing held: nothing */
 	node_expect_silence(&node, 5);

@@ -41,7 +41,7 @@
 #include "harness/test.h"
 
 /* How long a test waits for what must come. Far more than is needed, also on a loaded machine. */
-#define PATIENCE_MS (10000 * TEST_TIME_FACTOR)
+#define PATIENCE_MS (8000 * TEST_TIME_FACTOR)
 
 #define KIB (1ul << 10)
 #define MIB (1ul << 20)

@@ -41,7 +41,7 @@ void pattern_check(const void *data, size_t length, uint64_t seed, const char *w
 		if (memcmp(bytes + at, &word, part) == 0)
 			continue;
 		memcpy(expected, &word, 8);
-		for (i = 0; bytes[at + i] == expected[i] && i < part - 1;)
+		for (i = 0; i < part - 1 && bytes[at + i] == expected[i];)
 			i++;
 		TEST_FAIL("%s: byte %zu of %zu is %02x, not %02x (pattern %llu)", what, at + i,
 			  length, bytes[at + i], expected[i], (unsigned long long)seed);

@@ -21,6 +21,7 @@ enum verb {
 	VERB_SINK,
 	VERB_DISCARD,
 	VERB_CLOSE_REGION,
+	VERB_OPEN_REGION,
 	VERB_CLOSE_CONN,
 	VERB_DROP,
 	VERB_ACCEPT,
@@ -41,6 +42,11 @@ struct command {
  * The puppet's process
  */
 static struct rmr_conn *conns[MAX_CONNS];
+
+static unsigned rights_of(const struct node *node, const struct side_options *options)
+{
+	return options->rights ? options->rights : memory_rights(node, options->kind);
+}
 
 /* Returns the number of the new connection: the lowest that is free. */
 static int accept_one(struct node *node, const struct side_options *options)
@@ -182,6 +188,10 @@ static void obey(struct node *node, struct command *command)
 		rmr_region_close(node->memory.region);
 		node->memory.region = NULL;
 		break;
+	case VERB_OPEN_REGION:
+		CHECK_OK(rmr_region_open(node->device, node->memory.base, node->memory.size,
+					 rights_of(node, node->arg), &node->memory.region));
+		break;
 	case VERB_CLOSE_CONN:
 		rmr_conn_close(conns[command->conn]);
 		conns[command->conn] = NULL;
@@ -206,8 +216,7 @@ static void puppet_main(struct node *node)
 	int i;
 
 	node_open(node, &options->queue);
-	node_memory(node, options->kind, options->size,
-		    options->rights ? options->rights : memory_rights(node, options->kind));
+	node_memory(node, options->kind, options->size, rights_of(node, options));
 	accept_one(node, options);
 	do {
 		test_recv(node->pipe, TEST_CHILD, &command, sizeof(command));
@@ -366,6 +375,11 @@ void puppet_send(struct puppet *puppet, int conn, size_t length, uint64_t seed)
 void puppet_close_region(struct puppet *puppet)
 {
 	ask(puppet, (struct command){.verb = VERB_CLOSE_REGION});
+}
+
+void puppet_open_region(struct puppet *puppet)
+{
+	ask(puppet, (struct command){.verb = VERB_OPEN_REGION});
 }
 
 void puppet_close_conn(struct puppet *puppet, int conn)

@@ -9,14 +9,16 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "fabric/shm/shm.h"
+#include "fabric/shm/internal.h"
 
 int impostor_memory(size_t size, bool sealed)
 {
 	int fd = memfd_create("impostor", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
-	if (fd >= 0 && (ftruncate(fd, (off_t)size) != 0 ||
-			(sealed && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0))) {
+	if (fd >= 0 &&
+	    (ftruncate(fd, (off_t)size) != 0 ||
+	     (sealed &&
+	      fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE) != 0))) {
 		close(fd);
 		return -1;
 	}

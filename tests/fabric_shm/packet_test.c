@@ -21,10 +21,10 @@ static struct shm_packet good(enum packet_type type)
 		packet.max_regions = 1;
 		packet.private_length = RMR_PRIVATE_MAX;
 	}
-	if (type == PACKET_GRANT) {
+	if (type == PACKET_GRANT || type == PACKET_REVOKE)
 		packet.arena_id = 1;
+	if (type == PACKET_GRANT)
 		packet.arena_size = 4096;
-	}
 	return packet;
 }
 
@@ -107,6 +107,7 @@ static void test_bad_ones(void)
 		{PACKET_ACCEPT, spoil_many_regions, "limits"},
 		{PACKET_HELLO, spoil_private, "private"},
 		{PACKET_GRANT, spoil_arena_id, "grant"},
+		{PACKET_REVOKE, spoil_arena_id, "grant"},
 		{PACKET_GRANT, spoil_arena_size, "grant"},
 		{PACKET_GRANT, spoil_arena_writable, "grant"},
 		{PACKET_REJECT, spoil_reason, "endless"},
@@ -134,6 +135,25 @@ static void test_lengths_and_descriptors(void)
 	CHECK(packet_check(&packet, sizeof(packet), 3) != NULL);
 }
 
+/* A packet without a byte, but with three descriptors. */
+static bool send_empty(int socket, const int extra[3])
+{
+	union {
+		struct cmsghdr header;
+		char room[CMSG_SPACE(3 * sizeof(int))];
+	} control = {.header = {.cmsg_level = SOL_SOCKET,
+				.cmsg_type = SCM_RIGHTS,
+				.cmsg_len = CMSG_LEN(3 * sizeof(int))}};
+	struct iovec nothing = {.iov_base = &control, .iov_len = 0};
+	struct msghdr message = {.msg_iov = &nothing,
+				 .msg_iovlen = 1,
+				 .msg_control = &control,
+				 .msg_controllen = sizeof(control)};
+
+	memcpy(CMSG_DATA(&control.header), extra, 3 * sizeof(int));
+	return sendmsg(socket, &message, 0) == 0;
+}
+
 static void test_send_receive(void)
 {
 	struct shm_packet out = good(PACKET_GRANT), in;
@@ -159,6 +179,11 @@ static void test_send_receive(void)
 	CHECK_OK(packet_receive(sockets[1], &in, fds, NULL));
 	packet_close_fds(fds);
 	CHECK_STATUS(packet_receive(sockets[1], &in, fds, NULL), RMR_PROTOCOL);
+	CHECK_EQ(test_open_fds(), before);
+
+	/* Nor are those that come with an empty packet, before or after anyone is known. */
+	CHECK(send_empty(sockets[0], extra));
+	CHECK_STATUS(packet_receive(sockets[1], &in, fds, NULL), RMR_DISCONNECTED);
 	CHECK_EQ(test_open_fds(), before);
 
 	/* Too long, and then the end. */

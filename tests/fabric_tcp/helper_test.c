@@ -1,6 +1,6 @@
 /*
- * The helper thread: it stands in for an owner who stops polling in the middle of everything, and
- * costs nothing when there is nothing to do.
+ * The helper thread: it stands in for an owner who stops polling in the middle of everything,
+ * and costs nothing when there is nothing to do.
  */
 #include <remora/fabric.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /*
- * Listeners that break the rules: they accept us, and then answer what nobody asked. Our operations
- * fail, nothing is completed that was not done, and no memory beyond what was asked for is
- * touched.
+ * Listeners that break the rules: they accept us, and then answer what nobody asked. Our
+ * operations fail, nothing is completed that was not done, and no memory beyond what was asked
+ * for is touched.
  */
 #include "hostile.h"
 

@@ -1,6 +1,6 @@
 /*
- * Peers that break the rules once they are connected. Each costs its own connection, with a reason
- * in the log; memory is as it was, and the witness, on the same queue, goes on.
+ * Peers that break the rules once they are connected. Each costs its own connection, with a
+ * reason in the log; memory is as it was, and the witness, on the same queue, goes on.
  */
 #include "hostile.h"
 

@@ -1,6 +1,6 @@
 /*
- * The protocol spoken by hand, over a plain socket: a peer that can break every rule. It knows the
- * bytes (frame.h, handshake.h) and nothing else of the provider.
+ * The protocol spoken by hand, over a plain socket: a peer that can break every rule. It knows
+ * the bytes (frame.h, handshake.h) and nothing else of the provider.
  */
 #ifndef TESTS_FABRIC_TCP_RAW_H
 #define TESTS_FABRIC_TCP_RAW_H

@@ -1,6 +1,6 @@
 /*
- * The program under attack: a process that listens, serves memory and takes messages; and a witness,
- * a well-behaved client of the same queue, which must notice nothing.
+ * The program under attack: a process that listens, serves memory and takes messages; and a
+ * witness, a well-behaved client of the same queue, which must notice nothing.
  */
 #ifndef TESTS_FABRIC_TCP_VICTIM_H
 #define TESTS_FABRIC_TCP_VICTIM_H

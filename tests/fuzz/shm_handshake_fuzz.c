@@ -6,6 +6,7 @@
  * The input: one byte of choices, then packets of sizeof(struct shm_packet) bytes that are laid
  * over a good HELLO (xor), then the contents of the ring.
  */
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "fabric/shm/shm.h"
+#include "fabric/shm/internal.h"
 #include "fabric_shm/impostor.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -132,6 +133,25 @@ static void serve(struct rmr_conn *conn, struct impostor *impostor, uint8_t choi
 	}
 }
 
+/* Whatever was passed to us is closed again. Looked at now and then only: it takes its time. */
+static void check_descriptors(void)
+{
+	static unsigned runs, expected;
+	unsigned count = 0;
+	DIR *directory;
+
+	if (runs++ % 64 != 0)
+		return;
+	directory = opendir("/proc/self/fd");
+	require(directory != NULL);
+	while (readdir(directory))
+		count++;
+	closedir(directory);
+	if (expected == 0)
+		expected = count;
+	require(count == expected);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct rmr_request *request;
@@ -154,5 +174,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		rmr_conn_close(conn);
 	}
 	impostor_close(&impostor);
+	check_descriptors();
 	return 0;
 }

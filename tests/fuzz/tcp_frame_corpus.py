@@ -76,8 +76,8 @@ def pieces(frames, size, works=0, behaviour=0):
     return result
 
 
-mixed = [write(0, 100), read(1, 64), send(2, 10), write_imm(3, 16), fadd(4), cswap(5), read(6, 8192),
-         send(7, 0)]
+mixed = [write(0, 100), read(1, 64), send(2, 10), write_imm(3, 16), fadd(4), cswap(5),
+         read(6, 8192), send(7, 0)]
 # With all works selected: READ 16, READ 4096, FADD, CSWAP; four may be in flight.
 answers = [data(0, 16), data(1, 4096), head(ATOMIC_RESULT, 2, 9), head(ATOMIC_RESULT, 3, 9),
            ack(ACK, 7, 2, 10), data(7, 0)]
@@ -87,8 +87,9 @@ inputs = {
     "codec_accept": b"\0" + hello(kind=2),
     "codec_reject": b"\0" + hello(kind=3),
     "codec_other_version": b"\0" + hello(version=2),
-    "codec_frames": b"\0" + b"".join([read(0, 8), fadd(1), cswap(2), head(SEND, 3), ack(ACK, 1, 2, 3),
-                                      head(GRANT, 4), ack(ERROR, 5, 0, 0, 7)]),
+    "codec_frames": b"\0" + b"".join([read(0, 8), fadd(1), cswap(2), head(SEND, 3),
+                                      ack(ACK, 1, 2, 3), head(GRANT, 4),
+                                      ack(ERROR, 5, 0, 0, 7)]),
     "requests_whole": whole(mixed),
     "requests_by_byte": pieces(mixed[:6], 1),
     "requests_by_33": pieces(mixed, 33),

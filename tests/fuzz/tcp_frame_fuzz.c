@@ -4,10 +4,11 @@
  * The first byte of an input says what it is for:
  *
  *	0	the codecs alone: frame_decode and handshake_decode, at every length
- *	1..	a real connection: its receive engine, over a socket pair, with a queue, a region, and
- *		works of ours in flight. The second byte selects the works, the third how the program
- *		behaves; then follow pieces, each with a byte for its length (0: all the rest), which
- *		are sent one after the other, and the queue is polled in between.
+ *	1..	a real connection: its receive engine, over a socket pair, with a queue, a
+ *		region, and works of ours in flight. The second byte selects the works, the
+ *		third how the program behaves; then follow pieces, each with a byte for its
+ *		length (0: all the rest), which are sent one after the other, and the queue is
+ *		polled in between.
  *
  * What must hold, beside what the sanitizers see: the region lies between pages that cannot be
  * touched; a connection never holds more than the windows it offered; every work is completed

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/options.h"
 #include "base/size.h"
 #include "perf.h"
@@ -23,7 +24,7 @@ static struct {
 	const char *op, *size, *depth;
 	uint64_t batch, seconds, warmup, iterations, timeout;
 	bool use_inline, arena, plain, huge, check, json, once;
-	int wait, target;
+	int wait, target, log_level;
 	int64_t cpu, server_cpu;
 } args = {
 	.device = "shm",
@@ -43,6 +44,8 @@ static const struct option_spec serve_specs[] = {
 	OPTION_STRING("device", 'd', &args.device,
 		      "device to listen on: shm, tcp, verbs:mlx5_0 ...", .metavar = "NAME"),
 	OPTION_FLAG("once", '1', &args.once, "end when the first client has left"),
+	OPTION_CHOICE("log-level", 'l', &args.log_level, log_level_names,
+		      "what the library tells on stderr; REMORA_LOG is the default"),
 	OPTION_INT("cpu", 'c', &args.cpu, "pin to this core (-1: do not)", .int_min = -1,
 		   .int_max = CPU_MAX),
 };
@@ -90,6 +93,8 @@ static const struct option_spec run_specs[] = {
 		      "what the server does while it is read and written"),
 	OPTION_FLAG("check", 'C', &args.check, "verify all data; the figures suffer"),
 	OPTION_FLAG("json", 'j', &args.json, "print one JSON object a row"),
+	OPTION_CHOICE("log-level", 'l', &args.log_level, log_level_names,
+		      "what the library tells on stderr; REMORA_LOG is the default"),
 	OPTION_INT("cpu", 'c', &args.cpu, "pin to this core (-1: do not)", .int_min = -1,
 		   .int_max = CPU_MAX),
 	OPTION_INT("server-cpu", 0, &args.server_cpu, "pin the forked server to this core",
@@ -193,6 +198,7 @@ static void parse_depths(const char *list, struct perf_config *config)
 
 static void take_common(const struct options_result *result, struct perf_config *config)
 {
+	log_set_level((enum log_level)args.log_level);
 	*config = (struct perf_config){
 		.device = args.device,
 		.address = result->argument_count ? result->arguments[0] : NULL,
@@ -205,6 +211,7 @@ void perf_parse_serve(int argc, char **argv, struct perf_config *config)
 {
 	struct options_result result;
 
+	args.log_level = (int)log_get_level();
 	options_parse_or_exit(&serve_program, argc, argv, &result);
 	take_common(&result, config);
 }
@@ -213,6 +220,7 @@ void perf_parse_run(int argc, char **argv, struct perf_config *config)
 {
 	struct options_result result;
 
+	args.log_level = (int)log_get_level();
 	options_parse_or_exit(&run_program, argc, argv, &result);
 	if (args.plain && (args.arena || args.huge))
 		options_fail(&run_program, "--plain and --%s exclude each other",

@@ -26,15 +26,15 @@
 /* A silent caller's deadline is known to the inner listener alone; so it is asked that often. */
 #define LISTENER_TICK_MS 50
 
-static bool fault_device_entry(unsigned index, struct rmr_device_entry *entry)
+static bool device_entry(unsigned index, struct rmr_device_entry *entry)
 {
 	(void)index; /* not listed: it is for tests, and exists over every other device */
 	(void)entry;
 	return false;
 }
 
-static enum rmr_status fault_device_init(struct rmr_device *base, const char *instance,
-					 const struct rmr_device_options *options)
+static enum rmr_status device_init(struct rmr_device *base, const char *instance,
+				   const struct rmr_device_options *options)
 {
 	struct fault_device *device = (struct fault_device *)base;
 	const char *text = options->fault_plan ? options->fault_plan : getenv("REMORA_FAULT_PLAN");
@@ -58,7 +58,7 @@ static enum rmr_status fault_device_init(struct rmr_device *base, const char *in
 	return RMR_OK;
 }
 
-static void fault_device_fini(struct rmr_device *base)
+static void device_fini(struct rmr_device *base)
 {
 	rmr_device_close(((struct fault_device *)base)->inner);
 }
@@ -76,7 +76,7 @@ static bool is_region_refused(struct fault_device *device)
 	       fault_rng_chance(&rng, device->plan.refuse_region_percent, 100);
 }
 
-static enum rmr_status fault_region_init(struct rmr_region *base)
+static enum rmr_status region_init(struct rmr_region *base)
 {
 	struct fault_region *region = (struct fault_region *)base;
 	struct fault_device *device = (struct fault_device *)base->device;
@@ -92,7 +92,7 @@ static enum rmr_status fault_region_init(struct rmr_region *base)
 	return RMR_OK;
 }
 
-static void fault_region_fini(struct rmr_region *base)
+static void region_fini(struct rmr_region *base)
 {
 	struct fault_region *region = (struct fault_region *)base;
 
@@ -102,7 +102,7 @@ static void fault_region_fini(struct rmr_region *base)
 	pthread_mutex_unlock(&region->lock);
 }
 
-static void fault_region_free(struct rmr_region *base)
+static void region_free(struct rmr_region *base)
 {
 	pthread_mutex_destroy(&((struct fault_region *)base)->lock);
 }
@@ -185,7 +185,7 @@ void fault_remote_fini(struct rmr_remote *base)
  * Listeners
  */
 
-static enum rmr_status fault_listener_init(struct rmr_listener *base, const char *address)
+static enum rmr_status listener_init(struct rmr_listener *base, const char *address)
 {
 	struct fault_listener *listener = (struct fault_listener *)base;
 	struct fault_device *device = (struct fault_device *)base->device;
@@ -199,13 +199,13 @@ static enum rmr_status fault_listener_init(struct rmr_listener *base, const char
 	return RMR_OK;
 }
 
-static void fault_listener_fini(struct rmr_listener *base)
+static void listener_fini(struct rmr_listener *base)
 {
 	rmr_listener_close(((struct fault_listener *)base)->inner);
 }
 
-static enum rmr_status fault_listener_next(struct rmr_listener *base,
-					   struct rmr_request *base_request, int *wait_ms)
+static enum rmr_status listener_next(struct rmr_listener *base, struct rmr_request *base_request,
+				     int *wait_ms)
 {
 	struct fault_listener *listener = (struct fault_listener *)base;
 	struct fault_request *request = (struct fault_request *)base_request;
@@ -228,7 +228,7 @@ static enum rmr_status fault_listener_next(struct rmr_listener *base,
 	return RMR_OK;
 }
 
-static void fault_reject(struct rmr_request *base, const char *reason)
+static void reject(struct rmr_request *base, const char *reason)
 {
 	rmr_reject(((struct fault_request *)base)->inner, reason);
 }
@@ -243,21 +243,21 @@ const struct rmr_provider fault_provider = {
 	.remote_size = sizeof(struct fault_remote),
 	.listener_size = sizeof(struct fault_listener),
 	.request_size = sizeof(struct fault_request),
-	.device_entry = fault_device_entry,
-	.device_init = fault_device_init,
-	.device_fini = fault_device_fini,
-	.region_init = fault_region_init,
-	.region_fini = fault_region_fini,
-	.region_free = fault_region_free,
+	.device_entry = device_entry,
+	.device_init = device_init,
+	.device_fini = device_fini,
+	.region_init = region_init,
+	.region_fini = region_fini,
+	.region_free = region_free,
 	.region_export = fault_region_export,
 	.remote_init = fault_remote_init,
 	.remote_fini = fault_remote_fini,
 	.queue_init = fault_queue_init,
 	.queue_fini = fault_queue_fini,
-	.listener_init = fault_listener_init,
-	.listener_fini = fault_listener_fini,
-	.listener_next = fault_listener_next,
-	.reject = fault_reject,
+	.listener_init = listener_init,
+	.listener_fini = listener_fini,
+	.listener_next = listener_next,
+	.reject = reject,
 	.accept = fault_accept,
 	.connect = fault_connect,
 	.conn_fini = fault_conn_fini,

@@ -13,8 +13,12 @@
  *
  * The first two steps of each side are sequentially consistent: at least one side sees the other's
  * store. Either the initiator sees that the key is gone and does nothing, or the owner sees that an
- * access is under way and waits for its end. A peer that was stopped or killed in the middle is
- * waited for only so long: it is told from a slow one by nothing but time.
+ * access is under way and waits for its end. Large transfers are made in pieces, each with this
+ * protocol, so that the wait is short. A peer that does not leave in time was stopped in the middle,
+ * or is hostile: it is waited for once, and then loses its connection.
+ *
+ * The initiator's own memory is guarded the same way: a work that waited in the FIFO may find its
+ * region closed by another thread, which waits for our `active` as well.
  *
  * The last store is sequentially consistent too after a WRITE: the data must have left the store
  * buffer before the completion says that it is placed. (An atomic instruction has seen to that.)
@@ -27,10 +31,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "fabric/shm/shm.h"
+#include "fabric/shm/internal.h"
 
-#define QUIESCE_LIMIT_MS 200
-#define CMA_CHUNK	 ((size_t)1 << 30) /* the kernel moves at most 2 GiB a call */
+#define QUIESCE_LIMIT_MS 100
+#define PIECE		 ((size_t)1 << 20) /* moved between two looks at the key */
 
 static bool may(const struct shm_remote *remote, const struct rmr_work *work)
 {
@@ -58,29 +62,27 @@ static void copy(void *to, const void *from, size_t length)
 		memcpy(to, from, length);
 }
 
-static void access_mapped(const struct shm_remote *remote, const struct rmr_work *work,
-			  const void *source)
+/* What is moved at a time: a part of a READ or WRITE. */
+struct piece {
+	bool reading;
+	uint64_t offset; /* in the remote region */
+	uint8_t *local;	 /* target of a READ, source of a WRITE */
+	size_t length;
+};
+
+static void access_atomic(const struct shm_remote *remote, const struct rmr_work *work)
 {
-	uint8_t *memory = remote->memory + work->offset;
+	uint64_t *word = (uint64_t *)(void *)(remote->memory + work->offset);
 	uint64_t old;
 
-	switch (work->op) {
-	case RMR_OP_READ:
-		copy(work->local, memory, work->length);
-		return;
-	case RMR_OP_COMPARE_SWAP:
+	if (work->op == RMR_OP_COMPARE_SWAP) {
 		old = work->compare;
-		__atomic_compare_exchange_n((uint64_t *)memory, &old, work->operand, false,
-					    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-		*(uint64_t *)work->local = old;
-		return;
-	case RMR_OP_FETCH_ADD:
-		*(uint64_t *)work->local =
-			__atomic_fetch_add((uint64_t *)memory, work->operand, __ATOMIC_SEQ_CST);
-		return;
-	default:
-		copy(memory, source, work->length);
+		__atomic_compare_exchange_n(word, &old, work->operand, false, __ATOMIC_SEQ_CST,
+					    __ATOMIC_SEQ_CST);
+	} else {
+		old = __atomic_fetch_add(word, work->operand, __ATOMIC_SEQ_CST);
 	}
+	*(uint64_t *)work->local = old;
 }
 
 static enum rmr_status cma_error(const struct shm_conn *conn, int errnum)
@@ -105,74 +107,127 @@ static bool process_is_dead(const struct shm_conn *conn)
 
 /* Memory outside arenas. The process is looked at after a READ, so that what a reused process
  * number gave us is not taken for the peer's; and before a WRITE. */
-static enum rmr_status access_process(const struct shm_conn *conn, const struct shm_remote *remote,
-				      const struct rmr_work *work, const void *source)
+static enum rmr_status move_process(const struct shm_conn *conn, const struct shm_remote *remote,
+				    const struct piece *piece)
 {
-	bool reading = work->op == RMR_OP_READ;
 	size_t done = 0;
 
-	if (!reading && process_is_dead(conn))
+	if (!piece->reading && process_is_dead(conn))
 		return RMR_DISCONNECTED;
-	while (done < work->length) {
-		size_t left = work->length - done, size = left < CMA_CHUNK ? left : CMA_CHUNK;
-		struct iovec mine = {
-			.iov_base = (uint8_t *)(reading ? work->local : (void *)source) + done,
-			.iov_len = size};
-		struct iovec theirs = {
-			.iov_base = (void *)(uintptr_t)(remote->address + work->offset + done),
-			.iov_len = size};
+	while (done < piece->length) {
+		size_t left = piece->length - done;
+		uintptr_t address = (uintptr_t)(remote->address + piece->offset + done);
+		struct iovec mine = {.iov_base = piece->local + done, .iov_len = left};
+		struct iovec theirs = {.iov_base = (void *)address, .iov_len = left};
 		ssize_t moved =
-			reading ? process_vm_readv(conn->peer_pid, &mine, 1, &theirs, 1, 0)
-				: process_vm_writev(conn->peer_pid, &mine, 1, &theirs, 1, 0);
+			piece->reading ? process_vm_readv(conn->peer_pid, &mine, 1, &theirs, 1, 0)
+				       : process_vm_writev(conn->peer_pid, &mine, 1, &theirs, 1, 0);
 
 		if (moved <= 0)
 			return cma_error(conn, moved < 0 ? errno : EFAULT);
 		done += (size_t)moved;
 	}
-	return reading && process_is_dead(conn) ? RMR_DISCONNECTED : RMR_OK;
+	return piece->reading && process_is_dead(conn) ? RMR_DISCONNECTED : RMR_OK;
 }
 
-enum rmr_status shm_access(struct shm_conn *conn, const struct rmr_work *work, const void *source)
+static enum rmr_status move(const struct shm_conn *conn, const struct shm_remote *remote,
+			    const struct piece *piece)
+{
+	if (!remote->mapping)
+		return move_process(conn, remote, piece);
+	if (piece->reading)
+		copy(piece->local, remote->memory + piece->offset, piece->length);
+	else
+		copy(remote->memory + piece->offset, piece->local, piece->length);
+	return RMR_OK;
+}
+
+/* Enters the peer's memory: false when the region, or our own, is closed. */
+static bool enter(struct shm_conn *conn, const struct shm_remote *remote,
+		  const struct rmr_region *mine)
+{
+	atomic_store(&conn->mine->active, 1);
+	return atomic_load(remote->key_cell) == remote->key &&
+	       !(mine && atomic_load(&mine->closed));
+}
+
+enum rmr_status shm_access(struct shm_conn *conn, const struct rmr_work *work)
 {
 	const struct shm_remote *remote = (const struct shm_remote *)work->remote;
+	const struct rmr_region *mine = work->flags & RMR_INLINE ? NULL : work->region;
+	struct piece piece = {
+		.reading = work->op == RMR_OP_READ, .offset = work->offset, .local = work->local};
+	size_t left = work->length;
 	enum rmr_status status = RMR_OK;
 
 	if (!may(remote, work))
 		return RMR_ACCESS;
-	atomic_store(&conn->mine->active, 1);
-	if (atomic_load(remote->key_cell) != remote->key)
-		status = RMR_ACCESS;
-	else if (remote->mapping)
-		access_mapped(remote, work, source);
-	else
-		status = access_process(conn, remote, work, source);
-	if (work->op >= RMR_OP_READ)
+	do {
+		piece.length = left < PIECE ? left : PIECE;
+		if (!enter(conn, remote, mine))
+			status = RMR_ACCESS;
+		else if (work->op >= RMR_OP_COMPARE_SWAP)
+			access_atomic(remote, work);
+		else
+			status = move(conn, remote, &piece);
 		atomic_store_explicit(&conn->mine->active, 0, memory_order_release);
-	else
-		atomic_store(&conn->mine->active, 0);
+		piece.offset += piece.length;
+		piece.local += piece.length;
+		left -= piece.length;
+	} while (left > 0 && status == RMR_OK);
+	if (!piece.reading)
+		atomic_thread_fence(memory_order_seq_cst); /* see above */
 	return status;
 }
 
+bool shm_enter_own(struct shm_conn *conn, const struct rmr_region *mine)
+{
+	atomic_store(&conn->mine->active, 1);
+	return !mine || !atomic_load(&mine->closed);
+}
+
+void shm_leave_own(struct shm_conn *conn)
+{
+	atomic_store_explicit(&conn->mine->active, 0, memory_order_release);
+}
+
+/* Has the connection been seen with nobody in the other's memory? A dead peer is in none. */
+static bool is_quiet(struct shm_conn *conn, int round)
+{
+	if (!conn->quiet)
+		conn->quiet =
+			(atomic_load(&conn->theirs->active) == 0 &&
+			 atomic_load(&conn->mine->active) == 0) ||
+			(round % 1000 == 999 && conn->peer_pidfd >= 0 && process_is_dead(conn));
+	/* Relaxed: the owner's poll acts on it some time later. */
+	return conn->quiet || atomic_load_explicit(&conn->stuck, memory_order_relaxed);
+}
+
+/* Looks at all connections in turn, so that each has all the time to leave, however many do not. */
 void shm_access_quiesce(struct shm_device *device)
 {
-	pthread_mutex_lock(&device->lock);
-	list_for_each (link, &device->conns) {
-		struct shm_conn *conn = list_entry(link, struct shm_conn, device_link);
-		uint64_t deadline_ns = 0;
+	uint64_t deadline_ns = clock_deadline_ns(QUIESCE_LIMIT_MS);
+	bool all_quiet = false, late = false;
 
-		for (int i = 0; atomic_load(&conn->theirs->active) != 0; i++) {
-			if (i < 1000) {
-				cpu_relax();
+	pthread_mutex_lock(&device->lock);
+	list_for_each (link, &device->conns)
+		list_entry(link, struct shm_conn, device_link)->quiet = false;
+	for (int round = 0; !all_quiet; round++) {
+		all_quiet = true;
+		late = round > 1000 && clock_passed(deadline_ns);
+		list_for_each (link, &device->conns) {
+			struct shm_conn *conn = list_entry(link, struct shm_conn, device_link);
+
+			if (is_quiet(conn, round))
 				continue;
-			}
-			if (deadline_ns == 0)
-				deadline_ns = clock_deadline_ns(QUIESCE_LIMIT_MS);
-			if (conn->base.lost || clock_passed(deadline_ns)) {
-				log_warn("%s seems to be stuck in an access", conn->base.peer);
-				break;
-			}
-			sched_yield();
+			all_quiet = false;
+			if (late)
+				atomic_store_explicit(&conn->stuck, true, memory_order_relaxed);
 		}
+		if (round < 1000)
+			cpu_relax();
+		else
+			sched_yield();
 	}
 	pthread_mutex_unlock(&device->lock);
 }

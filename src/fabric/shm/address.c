@@ -2,12 +2,16 @@
  * Where the sockets of the shm provider lie.
  *
  * An address with a slash in it is the path of a socket file. Any other is a name, and the file is
- * NAME.sock in the first of these directories that applies:
+ * NAME.sock in one of these directories:
  *
  *	$REMORA_SHM_DIR			if set; then no other is looked at
- *	/run/remora			for root, and for callers: where a system service listens
- *	$XDG_RUNTIME_DIR/remora		for a user with a session
- *	/tmp/remora-UID			for any other user; must be ours and closed to others
+ *	$XDG_RUNTIME_DIR/remora		a user's own, made by the session
+ *	/tmp/remora-UID			a user's own without a session
+ *	/run/remora			root's, and that of services: /run is root's alone
+ *
+ * A listener takes the first that fits its user, a caller looks through all. In /tmp anybody could
+ * have made the directory, and planted a socket there: so a user's own must be the user's, and
+ * closed to the writing of others, for listeners and callers alike.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -17,42 +21,47 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "fabric/shm/shm.h"
+#include "fabric/shm/internal.h"
 
 #define SYSTEM_DIRECTORY "/run/remora"
 
-/* The directory of this user; false when the name would be too long for a socket. */
-static bool own_directory(char *directory, size_t size)
+/* The index-th directory for this user. False when there are no more. Where a listener may not make
+ * its socket (a user in /run/remora), *callers_only is set. */
+static bool directory_at(unsigned index, char *directory, size_t size, bool *callers_only)
 {
 	const char *chosen = getenv("REMORA_SHM_DIR"), *runtime = getenv("XDG_RUNTIME_DIR");
-	int length;
+	bool root = geteuid() == 0, session = !root && runtime && *runtime;
+	int length = -1;
 
+	*callers_only = false;
 	if (chosen && *chosen)
-		length = snprintf(directory, size, "%s", chosen);
-	else if (geteuid() == 0)
-		length = snprintf(directory, size, "%s", SYSTEM_DIRECTORY);
-	else if (runtime && *runtime)
+		length = index == 0 ? snprintf(directory, size, "%s", chosen) : -1;
+	else if (session && index == 0)
 		length = snprintf(directory, size, "%s/remora", runtime);
-	else
+	else if (!root && index == (session ? 1 : 0))
 		length = snprintf(directory, size, "/tmp/remora-%u", (unsigned)geteuid());
+	else if (index == (root ? 0 : session ? 2 : 1)) {
+		length = snprintf(directory, size, "%s", SYSTEM_DIRECTORY);
+		*callers_only = !root;
+	}
 	return length > 0 && (size_t)length < size;
 }
 
-/* Makes the directory if need be, and checks that nobody else can put sockets into it. */
-static enum rmr_status secure_directory(const char *directory)
+/* Is the directory ours (or root's), and can nobody else put sockets into it? */
+static enum rmr_status check_directory(const char *directory)
 {
 	struct stat stat;
 
-	if (mkdir(directory, geteuid() == 0 ? 0755 : 0700) != 0 && errno != EEXIST)
-		return error_errno(RMR_DENIED, errno,
-				   "cannot make %s; set REMORA_SHM_DIR to a directory of yours",
-				   directory);
-	if (lstat(directory, &stat) != 0 || !S_ISDIR(stat.st_mode))
+	if (lstat(directory, &stat) != 0)
+		return error_errno(RMR_REFUSED, errno, "nobody listens at %s", directory);
+	if (!S_ISDIR(stat.st_mode))
 		return error_set(RMR_DENIED, "%s is not a directory; set REMORA_SHM_DIR",
 				 directory);
 	if (stat.st_uid != geteuid() && stat.st_uid != 0)
 		return error_set(RMR_DENIED, "%s belongs to somebody else; set REMORA_SHM_DIR",
 				 directory);
+	if ((stat.st_mode & (S_IWGRP | S_IWOTH)) && !(stat.st_mode & S_ISVTX))
+		return error_set(RMR_DENIED, "others may write to %s; chmod go-w it", directory);
 	return RMR_OK;
 }
 
@@ -63,51 +72,67 @@ static bool is_name(const char *address)
 	       address[0] != '.';
 }
 
-/* Puts the socket's path together. False when it does not fit. */
-static bool join(char path[108], const char *directory, const char *name)
+static enum rmr_status not_a_name(const char *address)
 {
-	int length = snprintf(path, 108, "%s/%s.sock", directory, name);
-
-	return length > 0 && length < 108;
+	return error_set(RMR_BAD_ADDRESS,
+			 "'%s' is no name for shm; use letters, digits, '.', '_' and '-', or the "
+			 "path of a socket",
+			 address);
 }
 
-enum rmr_status shm_address_to_listen(const char *address, char path[108])
+static enum rmr_status copy_path(const char *address, char path[SHM_PATH_SIZE])
 {
-	char directory[100];
+	if (strlen(address) >= SHM_PATH_SIZE)
+		return error_set(RMR_BAD_ADDRESS, "a socket's path has at most %u letters",
+				 SHM_PATH_SIZE - 1);
+	strcpy(path, address);
+	return RMR_OK;
+}
+
+/* Puts the socket's path together. */
+static enum rmr_status join(char path[SHM_PATH_SIZE], const char *directory, const char *name)
+{
+	int length = snprintf(path, SHM_PATH_SIZE, "%s/%s.sock", directory, name);
+
+	if (length < 0 || length >= (int)SHM_PATH_SIZE)
+		return error_set(RMR_BAD_ADDRESS, "'%s' is too long for a socket's path", name);
+	return RMR_OK;
+}
+
+enum rmr_status shm_address_to_listen(const char *address, char path[SHM_PATH_SIZE])
+{
+	char directory[SHM_PATH_SIZE];
 	enum rmr_status status;
+	bool callers_only;
 
-	if (strchr(address, '/')) {
-		if (strlen(address) >= 108)
-			return error_set(RMR_BAD_ADDRESS,
-					 "a socket's path has at most 107 letters");
-		strcpy(path, address);
-		return RMR_OK;
-	}
+	if (strchr(address, '/'))
+		return copy_path(address, path);
 	if (!is_name(address))
-		return error_set(RMR_BAD_ADDRESS,
-				 "'%s' is no name for shm; use letters, digits, '.', '_' and '-', "
-				 "or the path of a socket",
-				 address);
-	if (!own_directory(directory, sizeof(directory)) || !join(path, directory, address))
-		return error_set(RMR_BAD_ADDRESS, "the name is too long for a socket's path");
-	status = secure_directory(directory);
-	return status;
+		return not_a_name(address);
+	if (!directory_at(0, directory, sizeof(directory), &callers_only))
+		return error_set(RMR_BAD_ADDRESS, "the directory's name is too long for a socket");
+	if (mkdir(directory, geteuid() == 0 ? 0755 : 0700) != 0 && errno != EEXIST)
+		return error_errno(RMR_DENIED, errno,
+				   "cannot make %s; set REMORA_SHM_DIR to a directory of yours",
+				   directory);
+	status = check_directory(directory);
+	return status == RMR_OK ? join(path, directory, address) : status;
 }
 
-bool shm_address_to_connect(const char *address, unsigned index, char path[108])
+enum rmr_status shm_address_to_connect(const char *address, unsigned index,
+				       char path[SHM_PATH_SIZE])
 {
-	char directory[100];
+	char directory[SHM_PATH_SIZE];
+	enum rmr_status status = RMR_OK;
+	bool callers_only;
 
-	if (strchr(address, '/')) {
-		if (index > 0 || strlen(address) >= 108)
-			return false;
-		strcpy(path, address);
-		return true;
-	}
+	if (strchr(address, '/'))
+		return index == 0 ? copy_path(address, path) : RMR_AGAIN;
 	if (!is_name(address))
-		return false;
-	if (index == 0)
-		return own_directory(directory, sizeof(directory)) &&
-		       join(path, directory, address);
-	return index == 1 && !getenv("REMORA_SHM_DIR") && join(path, SYSTEM_DIRECTORY, address);
+		return not_a_name(address);
+	if (!directory_at(index, directory, sizeof(directory), &callers_only))
+		return RMR_AGAIN;
+	if (!callers_only)
+		status = check_directory(directory);
+	return status == RMR_OK ? join(path, directory, address) : status;
 }

@@ -5,15 +5,17 @@
  * full; then everything posted after it waits too, in one FIFO, so completions keep the order of
  * posting. A waiting work holds its region and its remote, which may be closed meanwhile.
  */
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/log.h"
-#include "fabric/shm/shm.h"
+#include "fabric/shm/internal.h"
 
 enum rmr_status shm_conn_prepare(struct shm_conn *conn, int *segment_fd)
 {
@@ -22,6 +24,9 @@ enum rmr_status shm_conn_prepare(struct shm_conn *conn, int *segment_fd)
 
 	conn->socket = -1;
 	conn->peer_pidfd = -1;
+	status = key_random(&conn->my_secret);
+	if (status != RMR_OK)
+		return status;
 	conn->source.ready = shm_conn_ready;
 	list_init(&conn->device_link);
 	list_init(&conn->hot_link);
@@ -44,13 +49,39 @@ void shm_conn_introduce(struct shm_conn *conn, struct shm_packet *packet, enum p
 		.ring_cells = RING_CELLS,
 		.recv_size = conn->base.queue->options.recv_size,
 		.max_regions = SHM_MAX_REGIONS,
+		.secret = conn->my_secret,
 	};
 	memcpy(packet->private_data, conn->base.my_private, RMR_PRIVATE_MAX);
 }
 
+/* Opens a pidfd on the peer, and makes sure that it means the peer: the socket is looked at after, and
+ * as the peer still holds its end, its number was not free to be reused. Without one (another PID
+ * namespace, an old kernel) the socket alone tells of its death. */
+static enum rmr_status watch_process(struct shm_conn *conn, int socket)
+{
+	struct pollfd fd = {.fd = socket, .events = POLLRDHUP};
+
+	if (conn->peer_pid > 0)
+		conn->peer_pidfd = (int)syscall(SYS_pidfd_open, conn->peer_pid, 0);
+	if (poll(&fd, 1, 0) > 0 && (fd.revents & (POLLRDHUP | POLLHUP)))
+		return error_set(RMR_DISCONNECTED, "the peer is gone already");
+	if (conn->peer_pidfd < 0)
+		return RMR_OK;
+	return queue_watch(conn->base.queue, conn->peer_pidfd, EPOLLIN, &conn->source);
+}
+
+/* Out of the epoll set by hand: a descriptor that is closed here leaves it only when nobody else
+ * holds the file behind it, and a forked child may. */
+static void unwatch(struct shm_conn *conn)
+{
+	epoll_ctl(conn->base.queue->epoll_fd, EPOLL_CTL_DEL, conn->socket, NULL);
+	if (conn->peer_pidfd >= 0)
+		epoll_ctl(conn->base.queue->epoll_fd, EPOLL_CTL_DEL, conn->peer_pidfd, NULL);
+}
+
 enum rmr_status shm_conn_establish(struct shm_conn *conn, int socket,
 				   const struct shm_packet *packet, const int fds[PACKET_FDS],
-				   int peer_pid)
+				   const struct packet_sender *sender)
 {
 	struct shm_device *device = (struct shm_device *)conn->base.queue->device;
 	void *segment = NULL, *table = NULL;
@@ -72,8 +103,12 @@ enum rmr_status shm_conn_establish(struct shm_conn *conn, int socket,
 		(struct ring_reader){.cells = conn->theirs->ring, .my_head = &conn->mine->head};
 	conn->base.max_send =
 		packet->recv_size < SHM_MAX_MESSAGE ? packet->recv_size : SHM_MAX_MESSAGE;
-	conn->peer_pid = peer_pid;
-	status = queue_watch(conn->base.queue, socket, EPOLLIN | EPOLLRDHUP, &conn->source);
+	conn->their_secret = packet->secret;
+	conn->peer_pid = sender->pid;
+	conn->peer_uid = sender->uid;
+	status = watch_process(conn, socket);
+	if (status == RMR_OK)
+		status = queue_watch(conn->base.queue, socket, EPOLLIN | EPOLLRDHUP, &conn->source);
 	if (status != RMR_OK)
 		return status;
 	conn->socket = socket;
@@ -104,22 +139,17 @@ void shm_conn_fini(struct rmr_conn *base)
 	while (conn->pending_count > 0)
 		drop_pending(conn);
 	conn_forget(base);
-	if (conn->slot)
-		recv_pool_put(&base->queue->recv, conn->slot);
 	shm_conn_remove(conn);
 	pthread_mutex_lock(&device->lock);
 	list_remove(&conn->device_link);
 	pthread_mutex_unlock(&device->lock);
-	list_for_each_safe (link, &conn->mappings) {
-		struct shm_mapping *mapping = list_entry(link, struct shm_mapping, link);
-
-		segment_unmap(mapping->memory, mapping->size);
-		if (mapping->fd >= 0)
-			close(mapping->fd);
-		free(mapping);
+	shm_drop_mappings(conn);
+	unwatch(conn);
+	if (conn->socket >= 0) {
+		shutdown(conn->socket,
+			 SHUT_RDWR); /* the peer sees the end, whoever else holds it */
+		close(conn->socket);
 	}
-	if (conn->socket >= 0)
-		close(conn->socket); /* leaves the epoll set, too; the peer sees the end */
 	if (conn->peer_pidfd >= 0)
 		close(conn->peer_pidfd);
 	segment_unmap(conn->mine, sizeof(*conn->mine));
@@ -127,6 +157,7 @@ void shm_conn_fini(struct rmr_conn *base)
 	segment_unmap(conn->their_table, conn->their_regions * sizeof(*conn->their_table));
 	free(conn->pending);
 	free(conn->granted);
+	free(conn->assembly);
 }
 
 void shm_conn_cancel(struct shm_conn *conn)
@@ -142,11 +173,8 @@ void shm_conn_cancel(struct shm_conn *conn)
 void shm_conn_end(struct shm_conn *conn, enum rmr_status status)
 {
 	shm_conn_cancel(conn);
-	if (conn->slot)
-		recv_pool_put(&conn->base.queue->recv, conn->slot);
-	conn->slot = NULL;
 	conn->peer_gone = true;
-	epoll_ctl(conn->base.queue->epoll_fd, EPOLL_CTL_DEL, conn->socket, NULL);
+	unwatch(conn);
 	shm_conn_remove(conn);
 	conn_lost(&conn->base, status);
 }
@@ -164,20 +192,20 @@ void shm_conn_break(struct shm_conn *conn, enum rmr_status status)
 
 /* Carries a work out as far as possible. RMR_AGAIN: the ring is full; progress is kept. */
 static enum rmr_status carry_out(struct shm_conn *conn, struct shm_pending *progress,
-				 const struct rmr_work *work, const void *source)
+				 const struct rmr_work *work)
 {
 	enum rmr_status status;
 
 	switch (work->op) {
 	case RMR_OP_SEND:
 		conn->unannounced = true;
-		return ring_write_message(&conn->writer, source, work->length, &progress->sent,
-					  &progress->started)
+		return ring_write_message(&conn->writer, work->source, work->length,
+					  &progress->sent, &progress->started)
 			       ? RMR_OK
 			       : RMR_AGAIN;
 	case RMR_OP_WRITE_IMM:
 		if (!progress->placed) {
-			status = shm_access(conn, work, source);
+			status = shm_access(conn, work);
 			if (status != RMR_OK)
 				return status;
 			progress->placed = true;
@@ -187,7 +215,7 @@ static enum rmr_status carry_out(struct shm_conn *conn, struct shm_pending *prog
 			       ? RMR_OK
 			       : RMR_AGAIN;
 	default:
-		return shm_access(conn, work, source);
+		return shm_access(conn, work);
 	}
 }
 
@@ -243,7 +271,7 @@ int shm_post(struct rmr_conn *base, const struct rmr_work *works, int count)
 		if (failed != RMR_OK)
 			status = RMR_CANCELED;
 		else if (conn->pending_count == 0)
-			status = carry_out(conn, &progress, work, work->source);
+			status = carry_out(conn, &progress, work);
 		if (status == RMR_AGAIN) {
 			struct shm_pending *pending = append(conn, work);
 
@@ -269,10 +297,10 @@ void shm_conn_run_pending(struct shm_conn *conn)
 		const struct rmr_work work = pending->work;
 		enum rmr_status status;
 
-		if (work.region && atomic_load(&work.region->closed))
-			status = RMR_ACCESS;
-		else
-			status = carry_out(conn, pending, &pending->work, pending->work.local);
+		status = RMR_ACCESS;
+		if (shm_enter_own(conn, work.region))
+			status = carry_out(conn, pending, &pending->work);
+		shm_leave_own(conn);
 		if (status == RMR_AGAIN)
 			break;
 		drop_pending(conn);

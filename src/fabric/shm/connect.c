@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "fabric/shm/shm.h"
+#include "fabric/shm/internal.h"
 
 static enum rmr_status connect_error(int errnum, const char *path)
 {
@@ -57,21 +57,20 @@ static enum rmr_status open_socket(const char *path, uint64_t deadline_ns, int *
 	return RMR_OK;
 }
 
+/* Looks through all the places where the listener may be. The last one's failure is reported. */
 static enum rmr_status find_listener(const char *address, uint64_t deadline_ns, int *fd)
 {
-	enum rmr_status status = RMR_OK;
-	char path[108];
+	enum rmr_status status = RMR_REFUSED, next;
+	char path[SHM_PATH_SIZE];
 
-	for (unsigned i = 0; shm_address_to_connect(address, i, path); i++) {
-		status = open_socket(path, deadline_ns, fd);
-		if (status == RMR_OK || status != RMR_REFUSED)
+	for (unsigned i = 0;; i++) {
+		next = shm_address_to_connect(address, i, path);
+		if (next == RMR_AGAIN)
+			return status;
+		status = next == RMR_OK ? open_socket(path, deadline_ns, fd) : next;
+		if (status != RMR_REFUSED && status != RMR_DENIED)
 			return status;
 	}
-	if (status == RMR_OK) /* no path at all */
-		return error_set(RMR_BAD_ADDRESS,
-				 "'%s' is no address for shm; use a name, or the path of a socket",
-				 address);
-	return status;
 }
 
 /* Waits for the listener's answer: ACCEPT or REJECT. */
@@ -96,8 +95,14 @@ static enum rmr_status await_answer(int fd, uint64_t deadline_ns, struct shm_pac
 		return error_set(RMR_REFUSED, "the listener hung up");
 	if (status != RMR_OK)
 		return status;
-	if (answer->type == PACKET_REJECT)
+	if (answer->type == PACKET_REJECT) {
+		/* Somebody else's words: they shall not play with the terminal. */
+		for (char *c = answer->reason; *c; c++) {
+			if ((unsigned char)*c < ' ' || *c == 127)
+				*c = '?';
+		}
 		return error_set(RMR_REFUSED, "the listener said: %s", answer->reason);
+	}
 	if (answer->type != PACKET_ACCEPT) {
 		packet_close_fds(fds);
 		return error_set(RMR_PROTOCOL, "the listener answered something else");
@@ -125,7 +130,7 @@ enum rmr_status shm_connect(struct rmr_conn *base, const char *address, uint64_t
 		status = await_answer(fd, deadline_ns, &packet, fds, &sender);
 	if (status == RMR_OK) {
 		snprintf(base->peer, sizeof(base->peer), "pid %d uid %u", sender.pid, sender.uid);
-		status = shm_conn_establish(conn, fd, &packet, fds, sender.pid);
+		status = shm_conn_establish(conn, fd, &packet, fds, &sender);
 	}
 	packet_close_fds(fds);
 	if (status == RMR_OK) {

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "fabric/shm/shm.h"
+#include "fabric/shm/internal.h"
 
 static bool device_entry(unsigned index, struct rmr_device_entry *entry)
 {
@@ -40,6 +40,7 @@ static enum rmr_status device_init(struct rmr_device *base, const char *instance
 	base->info.max_depth = SHM_MAX_DEPTH;
 	base->info.max_slots = SHM_MAX_SLOTS;
 	base->info.max_regions = SHM_MAX_REGIONS;
+	base->info.max_arenas = SHM_MAX_ARENAS;
 	return RMR_OK;
 }
 

@@ -23,7 +23,9 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "fabric/shm/shm.h"
+#include "fabric/shm/internal.h"
+
+#define PAUSE_MS 100 /* before accepting again, when there was no descriptor free */
 
 struct shm_caller {
 	struct list link;
@@ -35,7 +37,7 @@ struct shm_caller {
  * our flock; then the name means another file, and we try again. */
 static enum rmr_status take_lock(struct shm_listener *listener)
 {
-	char path[120];
+	char path[SHM_PATH_SIZE + 8];
 	struct stat named, opened;
 
 	snprintf(path, sizeof(path), "%s.lock", listener->path);
@@ -62,7 +64,7 @@ static enum rmr_status take_lock(struct shm_listener *listener)
 
 static void release_lock(struct shm_listener *listener)
 {
-	char path[120];
+	char path[SHM_PATH_SIZE + 8];
 
 	snprintf(path, sizeof(path), "%s.lock", listener->path);
 	unlink(path); /* while we still hold it */
@@ -145,6 +147,7 @@ enum rmr_status shm_listener_init(struct rmr_listener *base, const char *address
 	if (status != RMR_OK)
 		return status;
 	list_init(&listener->callers);
+	pthread_mutex_init(&listener->lock, NULL);
 	snprintf(base->address, sizeof(base->address), "%s", listener->path);
 	status = take_lock(listener);
 	if (status != RMR_OK)
@@ -189,20 +192,48 @@ void shm_listener_fini(struct rmr_listener *base)
 	close(listener->socket);
 	close(base->fd);
 	release_lock(listener);
+	pthread_mutex_destroy(&listener->lock);
+}
+
+/* Out of descriptors: an unaccepted caller would keep the listening socket readable, and us busy. So
+ * it is left alone for a while. */
+static void pause_accepting(struct shm_listener *listener, int errnum)
+{
+	if (listener->resume_ns == 0)
+		log_error("%s: cannot accept: %s", listener->path, strerror(errnum));
+	epoll_ctl(listener->base.fd, EPOLL_CTL_DEL, listener->socket, NULL);
+	listener->resume_ns = clock_deadline_ns(PAUSE_MS);
+}
+
+/* An honest caller introduces itself at once; so when too many wait, the one that has been silent
+ * for longest goes. */
+static void make_room(struct shm_listener *listener)
+{
+	if (listener->caller_count < listener->base.options.backlog)
+		return;
+	log_warn_limited("%s: too many silent callers, dropped one", listener->path);
+	drop_caller(listener, list_first_entry(&listener->callers, struct shm_caller, link), true);
 }
 
 static void take_callers(struct shm_listener *listener)
 {
-	uint64_t deadline_ns =
-		clock_now_ns() +
-		(uint64_t)listener->base.options.handshake_timeout_ms * UINT64_C(1000000);
+	uint64_t deadline_ns = clock_deadline_ns(listener->base.options.handshake_timeout_ms);
 
-	while (listener->caller_count < listener->base.options.backlog) {
+	if (listener->resume_ns != 0) {
+		if (!clock_passed(listener->resume_ns) || !watch(listener, listener->socket))
+			return;
+	}
+	for (int budget = listener->base.options.backlog; budget > 0; budget--) {
 		int fd = accept4(listener->socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 		struct shm_caller *caller;
 
+		if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
+			pause_accepting(listener, errno);
+			return;
+		}
 		if (fd < 0)
 			break;
+		make_room(listener);
 		caller = calloc(1, sizeof(*caller));
 		if (!caller || !watch(listener, fd)) {
 			close(fd);
@@ -214,15 +245,18 @@ static void take_callers(struct shm_listener *listener)
 		list_add_tail(&listener->callers, &caller->link);
 		listener->caller_count++;
 	}
+	listener->resume_ns = 0;
 }
 
 /* Does this caller make a good request? RMR_AGAIN: it has said nothing yet. */
 static enum rmr_status hear(struct shm_listener *listener, struct shm_caller *caller,
 			    struct shm_request *request)
 {
-	struct packet_sender sender = {.pid = 0, .uid = (unsigned)-1};
-	enum rmr_status status =
-		packet_receive(caller->socket, &request->hello, request->fds, &sender);
+	struct packet_sender *sender = &request->sender;
+	enum rmr_status status;
+
+	*sender = (struct packet_sender){.pid = 0, .uid = (unsigned)-1};
+	status = packet_receive(caller->socket, &request->hello, request->fds, sender);
 
 	if (status != RMR_OK)
 		return status;
@@ -230,17 +264,42 @@ static enum rmr_status hear(struct shm_listener *listener, struct shm_caller *ca
 		packet_close_fds(request->fds);
 		return error_set(RMR_PROTOCOL, "the caller did not begin with HELLO");
 	}
-	if (!listener->base.options.any_user && sender.uid != geteuid() && sender.uid != 0) {
+	if (!listener->base.options.any_user && sender->uid != geteuid() && sender->uid != 0) {
 		packet_close_fds(request->fds);
-		return error_set(RMR_DENIED, "user %u may not connect here", sender.uid);
+		return error_set(RMR_DENIED, "user %u may not connect here; any_user would let it",
+				 sender->uid);
 	}
 	request->socket = caller->socket;
-	request->pid = sender.pid;
 	request->base.private_length = request->hello.private_length;
 	memcpy(request->base.private_data, request->hello.private_data, RMR_PRIVATE_MAX);
-	snprintf(request->base.peer, sizeof(request->base.peer), "pid %d uid %u", sender.pid,
-		 sender.uid);
+	snprintf(request->base.peer, sizeof(request->base.peer), "pid %d uid %u", sender->pid,
+		 sender->uid);
 	return RMR_OK;
+}
+
+/* The first caller that makes a good request; those that never will are dropped. */
+static enum rmr_status hear_all(struct shm_listener *listener, struct shm_request *request,
+				uint64_t *nearest_ns)
+{
+	list_for_each_safe (link, &listener->callers) {
+		struct shm_caller *caller = list_entry(link, struct shm_caller, link);
+		enum rmr_status status = hear(listener, caller, request);
+
+		if (status == RMR_OK) {
+			drop_caller(listener, caller, false);
+			return RMR_OK;
+		}
+		if (status == RMR_AGAIN && !clock_passed(caller->deadline_ns)) {
+			if (caller->deadline_ns < *nearest_ns)
+				*nearest_ns = caller->deadline_ns;
+			continue;
+		}
+		if (status == RMR_AGAIN)
+			error_set(RMR_TIMEOUT, "it said nothing in time");
+		log_warn_limited("%s: dropped a caller: %s", listener->path, rmr_error_message());
+		drop_caller(listener, caller, true);
+	}
+	return RMR_AGAIN;
 }
 
 enum rmr_status shm_listener_next(struct rmr_listener *base, struct rmr_request *request,
@@ -248,28 +307,16 @@ enum rmr_status shm_listener_next(struct rmr_listener *base, struct rmr_request 
 {
 	struct shm_listener *listener = (struct shm_listener *)base;
 	uint64_t nearest_ns = CLOCK_NEVER;
+	enum rmr_status status;
 
+	pthread_mutex_lock(&listener->lock);
 	take_callers(listener);
-	list_for_each_safe (link, &listener->callers) {
-		struct shm_caller *caller = list_entry(link, struct shm_caller, link);
-		enum rmr_status status = hear(listener, caller, (struct shm_request *)request);
-
-		if (status == RMR_OK) {
-			drop_caller(listener, caller, false);
-			return RMR_OK;
-		}
-		if (status == RMR_AGAIN && !clock_passed(caller->deadline_ns)) {
-			if (caller->deadline_ns < nearest_ns)
-				nearest_ns = caller->deadline_ns;
-			continue;
-		}
-		if (status == RMR_AGAIN)
-			error_set(RMR_TIMEOUT, "it said nothing in time");
-		log_warn("%s: dropped a caller: %s", listener->path, rmr_error_message());
-		drop_caller(listener, caller, true);
-	}
+	status = hear_all(listener, (struct shm_request *)request, &nearest_ns);
+	if (listener->resume_ns != 0 && listener->resume_ns < nearest_ns)
+		nearest_ns = listener->resume_ns;
+	pthread_mutex_unlock(&listener->lock);
 	*wait_ms = clock_remaining_ms(nearest_ns);
-	return RMR_AGAIN;
+	return status;
 }
 
 void shm_reject(struct rmr_request *base, const char *reason)
@@ -293,9 +340,13 @@ enum rmr_status shm_accept(struct rmr_request *base, struct rmr_conn *base_conn)
 
 	if (status == RMR_OK)
 		status = shm_conn_establish(conn, request->socket, &request->hello, request->fds,
-					    request->pid);
+					    &request->sender);
 	if (status != RMR_OK) {
-		shm_reject(base, rmr_error_message());
+		char reason[sizeof(packet.reason)];
+
+		snprintf(reason, sizeof(reason), "%s", error_chain());
+		shm_reject(base, reason);
+		error_set(status, "%s", reason);
 	} else {
 		struct shm_device *device = (struct shm_device *)base->device;
 

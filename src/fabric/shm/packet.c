@@ -56,6 +56,8 @@ const char *packet_check(const void *bytes, size_t length, unsigned fds)
 		return check_introduction(&packet);
 	case PACKET_REJECT:
 		return memchr(packet.reason, 0, sizeof(packet.reason)) ? NULL : "an endless reason";
+	case PACKET_REVOKE:
+		return packet.arena_id ? NULL : "a grant that makes no sense";
 	case PACKET_GRANT:
 		if (packet.arena_id == 0 || packet.arena_size == 0 || packet.arena_writable > 1)
 			return "a grant that makes no sense";
@@ -154,9 +156,20 @@ enum rmr_status packet_receive(int socket, struct shm_packet *packet, int fds[PA
 	} while (length < 0 && errno == EINTR);
 	if (length < 0 && errno == EAGAIN)
 		return RMR_AGAIN;
-	if (length <= 0)
-		return error_set(RMR_DISCONNECTED, "the peer closed the connection");
+	if (length < 0)
+		return error_errno(RMR_DISCONNECTED, errno, "the connection is gone");
+	/* Also of an empty packet, which may bring descriptors all the same. */
 	count = take_control(&message, fds, sender);
+	if (length == 0) {
+		packet_close_fds(fds);
+		return error_set(RMR_DISCONNECTED, "the peer closed the connection");
+	}
+	/* The kernel drops what it finds no number for; too many of them are the peer's fault. */
+	if ((message.msg_flags & MSG_CTRUNC) && count <= PACKET_FDS) {
+		packet_close_fds(fds);
+		return error_set(RMR_LIMIT,
+				 "no file descriptor free for what the peer passed; see ulimit -n");
+	}
 	wrong = message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)
 			? "a packet of the wrong length"
 			: packet_check(packet, (size_t)length, count);

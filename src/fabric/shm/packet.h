@@ -6,6 +6,7 @@
  *	HELLO + 2 descriptors  ---->
  *			       <----	ACCEPT + 2 descriptors, or REJECT with a reason
  *	GRANT + 1 descriptor   <--->	an arena that the other may map from now on
+ *	REVOKE		       <--->	... and that it should unmap: it was closed
  *	WAKE		       <--->	you sleep, and something is there for you
  *	BYE		       <--->	the connection ends, and why
  *
@@ -28,6 +29,7 @@ enum packet_type {
 	PACKET_ACCEPT,
 	PACKET_REJECT,
 	PACKET_GRANT,
+	PACKET_REVOKE,
 	PACKET_WAKE,
 	PACKET_BYE,
 };
@@ -41,14 +43,15 @@ struct shm_packet {
 	uint32_t recv_size;	 /* HELLO, ACCEPT: longest message the sender takes */
 	uint32_t max_regions;	 /* HELLO, ACCEPT: entries of the region table */
 	int32_t status;		 /* BYE: enum rmr_status */
-	uint64_t arena_id;	 /* GRANT */
+	uint64_t arena_id;	 /* GRANT, REVOKE */
 	uint64_t arena_size;	 /* GRANT */
 	uint32_t arena_writable; /* GRANT: 0 or 1 */
 	uint32_t reserved;
 	union {
 		uint8_t private_data[RMR_PRIVATE_MAX]; /* HELLO, ACCEPT */
-		char reason[144];		       /* REJECT: zero-terminated */
+		char reason[136];		       /* REJECT: zero-terminated */
 	};
+	uint64_t secret; /* HELLO, ACCEPT: binds the sender's descriptors to this connection */
 };
 static_assert(sizeof(struct shm_packet) == 192, "no hidden padding");
 
@@ -72,7 +75,8 @@ struct packet_sender {
 
 /* Receives and checks one packet without waiting. fds (PACKET_FDS of them, -1 where none) are the
  * caller's to close. RMR_AGAIN: there is none. RMR_DISCONNECTED: the peer is gone. RMR_PROTOCOL:
- * nonsense came. sender may be NULL. */
+ * nonsense came. RMR_LIMIT: this process has no descriptor free for what came. sender may be
+ * NULL. */
 enum rmr_status packet_receive(int socket, struct shm_packet *packet, int fds[PACKET_FDS],
 			       struct packet_sender *sender);
 

@@ -22,6 +22,10 @@
  * Wake-ups go over the socket and not through an eventfd: an eventfd is one object that both ends
  * hold, and a hostile peer could fill it and make it blocking, so that waking it hangs us.
  */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -29,7 +33,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "fabric/shm/shm.h"
+#include "fabric/shm/internal.h"
 
 #define POLLS_BETWEEN_LOOKS 64	 /* polls before the clock is looked at */
 #define COLD_INTERVAL_US    20	 /* between looks at the sockets, with cold connections */
@@ -101,8 +105,8 @@ static void send_wake(struct shm_conn *conn, uint32_t number)
 
 	/* A full socket means that the peer has enough there to wake up by; a dead one is noticed
 	 * elsewhere. */
-	(void)!packet_send(conn->socket, &packet, NULL);
-	conn->woken = number;
+	if (packet_send(conn->socket, &packet, NULL) == RMR_OK || errno == EAGAIN)
+		conn->woken = number;
 }
 
 /* Wakes the peer if it sleeps; `wanted` false: only if it waits for room. */
@@ -131,41 +135,80 @@ void shm_flush(struct rmr_conn *base)
 
 static void broke_the_rules(struct shm_conn *conn, const char *how)
 {
-	log_warn("%s: %s; the connection ends", conn->base.peer, how);
+	log_warn_limited("%s: %s; the connection ends", conn->base.peer, how);
 	shm_conn_break(conn, RMR_PROTOCOL);
 }
 
-/* A fragment of a message. False when it has to wait for a free slot. */
+/* A message in one piece, as nearly all are: straight into a slot. */
+static bool take_whole(struct shm_conn *conn, const struct ring_item *item)
+{
+	uint8_t *slot = recv_pool_get(&conn->base.queue->recv);
+
+	if (!slot)
+		return false;
+	if (item->length > 0)
+		memcpy(slot, item->payload, item->length);
+	conn_deliver(&conn->base, slot, item->length);
+	return true;
+}
+
+/* The beginning of a message in several. */
+static bool begin_assembly(struct shm_conn *conn, uint64_t length)
+{
+	if (!conn->assembly)
+		conn->assembly = malloc(conn->base.queue->options.recv_size);
+	if (!conn->assembly) {
+		log_error("%s: no memory for a message; the connection ends", conn->base.peer);
+		shm_conn_break(conn, RMR_NO_MEMORY);
+		return false;
+	}
+	conn->assembling = true;
+	conn->message_length = length;
+	conn->message_filled = 0;
+	return true;
+}
+
+/* The end of a message: its last fragment stays in the ring until there is a slot. */
+static bool end_assembly(struct shm_conn *conn, const struct ring_item *item)
+{
+	uint8_t *slot;
+
+	if (conn->message_filled + item->length != conn->message_length) {
+		broke_the_rules(conn, "a message that is shorter than it said");
+		return false;
+	}
+	slot = recv_pool_get(&conn->base.queue->recv);
+	if (!slot)
+		return false;
+	memcpy(slot, conn->assembly, conn->message_filled);
+	if (item->length > 0)
+		memcpy(slot + conn->message_filled, item->payload, item->length);
+	conn->assembling = false;
+	conn_deliver(&conn->base, slot, conn->message_length);
+	return true;
+}
+
+/* A fragment of a message. False when it has to wait for a free slot, or broke the rules. */
 static bool take_message(struct shm_conn *conn, const struct ring_item *item)
 {
-	struct rmr_queue *queue = conn->base.queue;
+	bool first = item->flags & RING_FIRST, last = item->flags & RING_LAST;
 
-	if (item->flags & RING_FIRST) {
-		if (conn->slot || item->extra > queue->options.recv_size) {
-			broke_the_rules(conn, "a message that is too long or inside another");
-			return false;
-		}
-		conn->slot = recv_pool_get(&queue->recv);
-		if (!conn->slot)
-			return false;
-		conn->slot_length = item->extra;
-		conn->slot_filled = 0;
+	if (first && (conn->assembling || item->extra > conn->base.queue->options.recv_size)) {
+		broke_the_rules(conn, "a message that is too long or inside another");
+		return false;
 	}
-	if (!conn->slot || item->length > conn->slot_length - conn->slot_filled) {
+	if (first && last && item->length == item->extra)
+		return take_whole(conn, item);
+	if (first && !begin_assembly(conn, item->extra))
+		return false;
+	if (!conn->assembling || item->length > conn->message_length - conn->message_filled) {
 		broke_the_rules(conn, "a fragment that does not belong to its message");
 		return false;
 	}
-	if (item->length > 0)
-		memcpy(conn->slot + conn->slot_filled, item->payload, item->length);
-	conn->slot_filled += item->length;
-	if (item->flags & RING_LAST) {
-		if (conn->slot_filled != conn->slot_length) {
-			broke_the_rules(conn, "a message that is shorter than it said");
-			return false;
-		}
-		conn_deliver(&conn->base, conn->slot, conn->slot_length);
-		conn->slot = NULL;
-	}
+	if (last)
+		return end_assembly(conn, item);
+	memcpy(conn->assembly + conn->message_filled, item->payload, item->length);
+	conn->message_filled += item->length;
 	return true;
 }
 
@@ -207,6 +250,36 @@ static bool read_ring(struct shm_conn *conn)
 	return found > 0;
 }
 
+/* What a packet asks for. RMR_OK: go on; otherwise the connection ends with it. */
+static enum rmr_status take_packet(struct shm_conn *conn, const struct shm_packet *packet,
+				   const int fds[PACKET_FDS])
+{
+	switch (packet->type) {
+	case PACKET_WAKE:
+		return RMR_OK;
+	case PACKET_GRANT:
+		return shm_take_grant(conn, packet, fds[0]);
+	case PACKET_REVOKE:
+		shm_take_revoke(conn, packet->arena_id);
+		return RMR_OK;
+	case PACKET_BYE:
+		return packet->status == RMR_ACCESS ? RMR_ACCESS : RMR_DISCONNECTED;
+	default:
+		return error_set(RMR_PROTOCOL, "it introduced itself again");
+	}
+}
+
+/* The peer has ended the connection, or died. What it wrote before is in the ring, and is delivered
+ * first. */
+static void peer_is_gone(struct shm_conn *conn, enum rmr_status status)
+{
+	conn->peer_gone = true;
+	conn->gone_status = status;
+	epoll_ctl(conn->base.queue->epoll_fd, EPOLL_CTL_DEL, conn->socket, NULL);
+	if (conn->peer_pidfd >= 0)
+		epoll_ctl(conn->base.queue->epoll_fd, EPOLL_CTL_DEL, conn->peer_pidfd, NULL);
+}
+
 bool shm_conn_read_socket(struct shm_conn *conn)
 {
 	for (int budget = SOCKET_BUDGET; budget > 0 && !conn->peer_gone; budget--) {
@@ -216,38 +289,34 @@ bool shm_conn_read_socket(struct shm_conn *conn)
 
 		if (status == RMR_AGAIN)
 			return false;
-		if (status == RMR_OK && packet.type == PACKET_GRANT) {
-			status = shm_take_grant(conn, &packet, fds[0]);
-			if (status != RMR_OK)
-				packet_close_fds(fds);
-		} else if (status == RMR_OK && packet.type == PACKET_BYE) {
-			status = packet.status == RMR_ACCESS ? RMR_ACCESS : RMR_DISCONNECTED;
-		} else if (status == RMR_OK && packet.type != PACKET_WAKE) {
-			packet_close_fds(fds);
-			status = error_set(RMR_PROTOCOL, "it introduced itself again");
-		}
 		if (status == RMR_OK)
-			continue;
-		if (status != RMR_DISCONNECTED && status != RMR_ACCESS) {
-			broke_the_rules(conn, error_chain());
-			return false;
-		}
-		/* What the peer wrote before it went is in the ring and is delivered first. */
-		conn->peer_gone = true;
-		conn->gone_status = status;
-		epoll_ctl(conn->base.queue->epoll_fd, EPOLL_CTL_DEL, conn->socket, NULL);
+			status = take_packet(conn, &packet, fds);
+		packet_close_fds(fds);
+		/* Whatever it was, the peer may have meant to wake us by it. */
 		shm_conn_heat(conn);
+		if (status == RMR_DISCONNECTED || status == RMR_ACCESS) {
+			peer_is_gone(conn, status);
+		} else if (status == RMR_PROTOCOL) {
+			broke_the_rules(conn, error_chain());
+		} else if (status != RMR_OK) {
+			log_error("%s: %s; the connection ends", conn->base.peer, error_chain());
+			shm_conn_break(conn, status);
+		}
 	}
 	return !conn->peer_gone;
 }
 
+/* The socket has something, or the process of the peer has ended. */
 void shm_conn_ready(struct queue_source *source, uint32_t events)
 {
 	struct shm_conn *conn =
 		(struct shm_conn *)((char *)source - offsetof(struct shm_conn, source));
+	struct pollfd process = {.fd = conn->peer_pidfd, .events = POLLIN};
 
 	(void)events;
 	shm_conn_read_socket(conn);
+	if (!conn->peer_gone && poll(&process, 1, 0) > 0)
+		peer_is_gone(conn, RMR_DISCONNECTED);
 	shm_conn_heat(conn);
 }
 
@@ -256,6 +325,10 @@ static void progress(struct shm_queue *queue, struct shm_conn *conn)
 {
 	bool busy = false;
 
+	if (atomic_load_explicit(&conn->stuck, memory_order_relaxed)) {
+		broke_the_rules(conn, "it did not leave our memory when a region was closed");
+		return;
+	}
 	if (ring_reader_has(&conn->reader))
 		busy = read_ring(conn);
 	if (conn->base.lost)
@@ -311,6 +384,8 @@ int shm_poll(struct rmr_queue *base, struct rmr_completion *completions, int max
 	}
 	list_for_each_safe (link, &queue->hot)
 		progress(queue, list_entry(link, struct shm_conn, hot_link));
+	if (completion_ring_is_empty(&base->ring))
+		look_at_sockets(queue); /* there is time for it */
 	return queue_pop(base, completions, max);
 }
 
@@ -321,7 +396,7 @@ static bool has_work(struct shm_conn *conn)
 	struct ring_item item;
 	int found = ring_reader_peek(&conn->reader, &item);
 
-	if (found < 0 || (found > 0 && (item.kind == RING_IMMEDIATE || conn->slot ||
+	if (found < 0 || (found > 0 && (item.kind == RING_IMMEDIATE || !(item.flags & RING_LAST) ||
 					!recv_pool_is_empty(&conn->base.queue->recv))))
 		return true;
 	if (conn->peer_gone)

@@ -1,23 +1,24 @@
 /*
- * Regions, and the arenas behind them.
+ * Regions: memory of ours that peers use, and memory of theirs that we use.
  *
  * A device publishes its open regions in a table that every peer has mapped read-only. A descriptor
  * names an entry and its key; the key is random and used once, so an entry that was reused, or is
  * free, cannot be taken for the one that was meant. Peers look at the key before each access, which
  * is how closing a region ends access at once, without a message.
  *
- * The table tells where regions are; it gives nobody access. Access is the arena's descriptor,
- * which goes over the socket of the one connection that rmr_region_export names.
+ * A descriptor is good for the connection that it was exported to: it carries a tag made from key
+ * and a secret of that connection, and our library opens no other. That binds honest programs. What
+ * binds a hostile one, which can read the table and needs no library, is the kernel: it has only
+ * the arenas whose descriptors were sent over its socket, and other memory only as far as it may
+ * trace this process.
  */
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/error.h"
-#include "fabric/shm/shm.h"
+#include "base/hash.h"
+#include "fabric/shm/internal.h"
+
+#define READ_ROUNDS 256 /* of a socket, in search of a grant */
 
 enum rmr_status shm_region_init(struct rmr_region *base)
 {
@@ -58,36 +59,9 @@ void shm_region_fini(struct rmr_region *base)
 	pthread_mutex_unlock(&device->lock);
 }
 
-/* Gives the arena to the peer, unless it has it. */
-static enum rmr_status grant(struct shm_conn *conn, const struct rmr_arena *arena)
+static uint64_t tag_of(uint64_t key, uint64_t index, uint64_t secret)
 {
-	struct shm_packet packet = {.type = PACKET_GRANT,
-				    .arena_id = arena_id(arena),
-				    .arena_size = rmr_arena_size(arena),
-				    .arena_writable = arena_peers_write(arena)};
-	int fd = arena_fd(arena);
-	enum rmr_status status;
-
-	for (uint32_t i = 0; i < conn->granted_count; i++) {
-		if (conn->granted[i] == packet.arena_id)
-			return RMR_OK;
-	}
-	if (conn->granted_count == SHM_MAX_ARENAS)
-		return error_set(RMR_LIMIT, "a connection can be granted %u arenas",
-				 SHM_MAX_ARENAS);
-	if (conn->granted_count == conn->granted_room) {
-		uint32_t room = conn->granted_room ? 2 * conn->granted_room : 8;
-		uint64_t *granted = realloc(conn->granted, room * sizeof(*granted));
-
-		if (!granted)
-			return error_set(RMR_NO_MEMORY, "no memory for a grant");
-		conn->granted = granted;
-		conn->granted_room = room;
-	}
-	status = packet_send(conn->socket, &packet, &fd);
-	if (status == RMR_OK)
-		conn->granted[conn->granted_count++] = packet.arena_id;
-	return status;
+	return hash64_seed((uint64_t[]){key, index}, 2 * sizeof(uint64_t), secret);
 }
 
 enum rmr_status shm_region_export(struct rmr_region *base, struct rmr_conn *base_conn,
@@ -98,77 +72,38 @@ enum rmr_status shm_region_export(struct rmr_region *base, struct rmr_conn *base
 
 	wire->key = region->key;
 	wire->word[0] = region->index;
-	return base->arena ? grant(conn, base->arena) : RMR_OK;
+	wire->word[1] = tag_of(region->key, region->index, conn->my_secret);
+	return base->arena ? shm_grant(conn, base->arena) : RMR_OK;
 }
 
-enum rmr_status shm_take_grant(struct shm_conn *conn, const struct shm_packet *packet, int fd)
+/* The arena with this id. The grant was sent before the descriptor, so it is here; though perhaps
+ * behind other packets, of which a peer may send any number: we do not read for ever. */
+static enum rmr_status use_arena(struct shm_conn *conn, uint64_t id, struct shm_mapping **out)
 {
-	struct shm_mapping *mapping;
+	struct shm_mapping *mapping = shm_find_mapping(conn, id);
+	bool more = true;
 
-	if (conn->mapping_count == SHM_MAX_ARENAS)
-		return error_set(RMR_PROTOCOL, "the peer grants more than %u arenas",
-				 SHM_MAX_ARENAS);
-	mapping = calloc(1, sizeof(*mapping));
-	if (!mapping)
-		return error_set(RMR_NO_MEMORY, "no memory for a grant");
-	mapping->arena_id = packet->arena_id;
-	mapping->size = packet->arena_size;
-	mapping->writable = packet->arena_writable;
-	mapping->fd = fd;
-	list_add_tail(&conn->mappings, &mapping->link);
-	conn->mapping_count++;
-	return RMR_OK;
-}
-
-static struct shm_mapping *find_mapping(struct shm_conn *conn, uint64_t id)
-{
-	list_for_each (link, &conn->mappings) {
-		struct shm_mapping *mapping = list_entry(link, struct shm_mapping, link);
-
-		if (mapping->arena_id == id)
-			return mapping;
-	}
-	return NULL;
-}
-
-/* The arena with this id, mapped. The grant was sent before the descriptor, so it is here. */
-static enum rmr_status map_arena(struct shm_conn *conn, uint64_t id, struct shm_mapping **out)
-{
-	struct shm_mapping *mapping = find_mapping(conn, id);
-	enum rmr_status status;
-
-	for (bool more = true; !mapping && more; mapping = find_mapping(conn, id))
+	for (int round = 0; !mapping && more && round < READ_ROUNDS; round++) {
 		more = shm_conn_read_socket(conn);
+		mapping = shm_find_mapping(conn, id);
+	}
 	if (!mapping)
 		return error_set(RMR_ACCESS, "the region was not granted to this connection");
-	if (!mapping->memory) {
-		status = segment_map(mapping->fd, mapping->size, mapping->writable,
-				     &mapping->memory);
-		if (status != RMR_OK)
-			return status;
-		close(mapping->fd);
-		mapping->fd = -1;
-	}
 	*out = mapping;
 	return RMR_OK;
 }
 
-/* Makes sure that peer_pid means the peer: the pidfd is opened first, then the socket looked at; as
- * the peer still holds its end, the number was not free to be reused. */
-static enum rmr_status know_process(struct shm_conn *conn)
+/* May we access memory of the peer that is not in an arena? Only if it is of our own user: for
+ * others the kernel's permission would be the only guard, and that of a privileged process guards
+ * nothing: a peer could become another program (exec) and let us work on that one's memory. */
+static enum rmr_status check_process(const struct shm_conn *conn)
 {
-	char byte;
-
-	if (conn->peer_pidfd >= 0)
-		return RMR_OK;
-	if (conn->peer_pid <= 0)
-		return error_set(RMR_DENIED, "the peer is in another PID namespace: only arenas "
-					     "can be shared with it");
-	conn->peer_pidfd = (int)syscall(SYS_pidfd_open, conn->peer_pid, 0);
-	if (conn->peer_pidfd < 0)
-		return error_errno(RMR_DENIED, errno, "cannot watch process %d", conn->peer_pid);
-	if (recv(conn->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
-		return error_set(RMR_DISCONNECTED, "the peer is gone");
+	if (conn->peer_pid <= 0 || conn->peer_pidfd < 0)
+		return error_set(RMR_DENIED, "the peer is in another PID namespace, or the kernel "
+					     "has no pidfd: only arenas can be shared with it");
+	if (conn->peer_uid != geteuid())
+		return error_set(RMR_DENIED, "the peer is of another user: only arenas can be "
+					     "shared with it");
 	return RMR_OK;
 }
 
@@ -183,6 +118,8 @@ enum rmr_status shm_remote_init(struct rmr_remote *base, const struct descriptor
 
 	if (wire->word[0] >= conn->their_regions || wire->key == 0)
 		return error_set(RMR_ACCESS, "the descriptor names no region");
+	if (wire->word[1] != tag_of(wire->key, wire->word[0], conn->their_secret))
+		return error_set(RMR_ACCESS, "the region was not exported to this connection");
 	remote->key_cell = &conn->their_table[wire->word[0]].key;
 	remote->key = wire->key;
 	entry = &conn->their_table[wire->word[0]];
@@ -201,23 +138,28 @@ enum rmr_status shm_remote_init(struct rmr_remote *base, const struct descriptor
 		return error_set(RMR_ACCESS, "the descriptor does not fit the region");
 	base->length = length;
 	base->rights = rights;
+	if ((rights & RMR_ATOMIC) && offset % 8)
+		return error_set(RMR_ACCESS, "the region has atomics, but is not aligned");
 	if (arena == 0) {
 		remote->address = offset;
-		return know_process(conn);
+		return check_process(conn);
 	}
-	status = map_arena(conn, arena, &remote->mapping);
+	status = use_arena(conn, arena, &remote->mapping);
 	if (status != RMR_OK)
 		return status;
 	if (offset > remote->mapping->size || length > remote->mapping->size - offset ||
 	    ((rights & (RMR_WRITE | RMR_ATOMIC)) && !remote->mapping->writable))
 		return error_set(RMR_ACCESS, "the region does not fit its arena");
+	remote->mapping->remotes++;
 	remote->memory = (uint8_t *)remote->mapping->memory + offset;
 	base->pointer = remote->memory;
 	return RMR_OK;
 }
 
-/* The arena stays mapped until the connection ends: it was granted once and will not be again. */
 void shm_remote_fini(struct rmr_remote *base)
 {
-	(void)base;
+	struct shm_remote *remote = (struct shm_remote *)base;
+
+	if (remote->mapping)
+		shm_put_mapping((struct shm_conn *)base->conn, remote->mapping);
 }

@@ -144,7 +144,8 @@ static inline bool ring_write_message(struct ring_writer *writer, const uint8_t 
 			bytes = cells * 64 - 16;
 		else
 			flags |= RING_LAST;
-		ring_publish(writer, RING_MESSAGE, flags, length, data + *sent, bytes);
+		ring_publish(writer, RING_MESSAGE, flags, length, bytes ? data + *sent : NULL,
+			     bytes);
 		*sent += bytes;
 		*started = true;
 		if (flags & RING_LAST)

@@ -45,14 +45,16 @@ close_fd:
 
 enum rmr_status segment_map(int fd, size_t size, bool writable, void **memory)
 {
+	int wanted = F_SEAL_SHRINK | F_SEAL_GROW | (writable ? 0 : F_SEAL_FUTURE_WRITE);
 	int seals = fcntl(fd, F_GET_SEALS);
 	struct stat stat;
 	void *map;
 
-	/* Without the seal the peer could shrink the file, and our next access would be SIGBUS. */
-	if (seals < 0 || !(seals & F_SEAL_SHRINK))
+	/* Without the seals the peer could shrink the file, or, in huge pages, punch a hole that cannot
+	 * be filled again, and our next access would be SIGBUS. */
+	if (seals < 0 || (seals & wanted) != wanted)
 		return error_set(RMR_PROTOCOL, "the peer passed memory that is not sealed");
-	if (size == 0 || fstat(fd, &stat) != 0 || (uint64_t)stat.st_size < size)
+	if (size == 0 || fstat(fd, &stat) != 0 || (uint64_t)stat.st_size != size)
 		return error_set(RMR_PROTOCOL, "the peer passed memory of the wrong size");
 	map = mmap(NULL, size, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
 	if (map == MAP_FAILED)

@@ -27,7 +27,7 @@ struct shm_segment {
 	_Alignas(64) _Atomic uint64_t head;
 
 	/* Odd while this end sleeps, and another number each time: the peer wakes it once for each.
-	 * See shm/wake.c for why no wake-up is lost. */
+	 * See progress.c for why no wake-up is lost. */
 	_Alignas(64) _Atomic uint32_t sleep;
 	_Atomic uint32_t wants_space; /* 1 while this end has works that wait for room */
 
@@ -41,8 +41,9 @@ static_assert(offsetof(struct shm_segment, ring) == 4096, "the ring starts on it
 /* Makes and maps a segment of our own, sealed. Also used for the region table: size is free. */
 enum rmr_status segment_create(size_t size, void **memory, int *fd);
 
-/* Maps what a peer passed, read-only or also writable, after checking that it cannot shrink under
- * us and has the size it should have. RMR_PROTOCOL when it is not so. */
+/* Maps what a peer passed, read-only or also writable, after checking that it has the size it should
+ * have and cannot shrink under us; and, unless writable, that the peer can neither change it by
+ * other means than the map it has nor punch holes. RMR_PROTOCOL when it is not so. */
 enum rmr_status segment_map(int fd, size_t size, bool writable, void **memory);
 
 void segment_unmap(const void *memory, size_t size);

@@ -2,9 +2,9 @@
  * Addresses: "host:port" as people write them, and the other way round.
  *
  * A host is a name, an IPv4 address or an IPv6 address in brackets; "*" or nothing means all
- * addresses of this machine when listening, and this machine itself when connecting. Resolution is
- * getaddrinfo's, which may ask name servers and then takes as long as they do: that is the one step
- * of connecting that keeps no deadline.
+ * addresses of this machine when listening, and this machine itself when connecting. Resolution
+ * is getaddrinfo's, which may ask name servers and then takes as long as they do: that is the
+ * one step of connecting that keeps no deadline.
  */
 #include <arpa/inet.h>
 #include <errno.h>

@@ -2,15 +2,15 @@
  * The initiator's incoming side: answers come back, works are completed.
  *
  * A work is done when its data is here (READ, atomics), when the peer has placed it (WRITE), or
- *when it has delivered it (SEND, WRITE_IMM). Works are completed in the order of posting, from
- *`head` on, as far as they are done:
+ * when it has delivered it (SEND, WRITE_IMM). Works are completed in the order of posting, from
+ * `head` on, as far as they are done:
  *
  *	no message	its sequence is below `answered`
  *	a message	its number is within `messages_acked`
  *
- * Everything that the peer claims is checked against what was asked: an answer to a request that
- *was not made, out of order, of the wrong kind or length ends the connection. A peer cannot skip
- * the answer to a READ either: that would complete it without data.
+ * Everything that the peer claims is checked against what was asked: an answer to a request
+ * that was not made, out of order, of the wrong kind or length ends the connection. A peer
+ * cannot skip the answer to a READ either: that would complete it without data.
  */
 #include <stdlib.h>
 #include <string.h>

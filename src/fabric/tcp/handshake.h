@@ -17,9 +17,10 @@
  *		 <-------------------	ACCEPT, followed by frames at once; or REJECT, then close
  *	frames   <------------------>	the caller sends none before it has the answer
  *
- * Each side says what it takes: recv_size is its longest message; the windows are how many messages
- * and bytes of messages may be under way to it, beyond those it has delivered; and depth is how
- * many requests it will have in flight itself. Pure functions, no sockets: the fuzzer drives them.
+ * Each side says what it takes: recv_size is its longest message; the windows are how many
+ * messages and bytes of messages may be under way to it, beyond those it has delivered; and
+ * depth is how many requests it will have in flight itself. Pure functions, no sockets: the
+ * fuzzer drives them.
  */
 #ifndef FABRIC_TCP_HANDSHAKE_H
 #define FABRIC_TCP_HANDSHAKE_H

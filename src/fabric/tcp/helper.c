@@ -2,25 +2,26 @@
  * The helper: a thread of the device that stands in for owners who do not poll.
  *
  * The contract says that READ, WRITE and atomics complete although the target program calls
- *nothing; somebody has to execute them. While the owner of a queue polls, he does it, and the
- *helper stays out of his way. It learns that he does not by looking at his count of polls, a
- *millisecond apart:
+ * nothing; somebody has to execute them. While the owner of a queue polls, he does it, and the
+ * helper stays out of his way. It learns that he does not by looking at his count of polls, a
+ * millisecond apart:
  *
  *	GUARD	The helper sleeps on the epoll set of the queue's sockets, as a one-shot. Costs
  *	  |	nothing while nothing happens.
  *	  | something came in (or the owner asks to be looked after)
  *	  v
- *	TICK	Every millisecond a look at the count. It has moved, and hot or dirty connections
- *rely |	on the owner: stay. It has moved, and none do: back to GUARD. | it has not moved
+ *	TICK	Every millisecond a look at the count. If it has moved: stay while hot or dirty
+ *	  |	connections rely on the owner, else back to GUARD.
+ *	  | it has not moved
  *	  v
  *	DORMANT	The helper serves what there is, and sleeps on the epoll set again; now it serves at
  *		once, for as long as the count stands still. When it moves: TICK.
  *
- * So a busy owner has one wake-up of the helper a millisecond beside him, a program whose owner is
- * gone has a server that is woken by epoll, and an idle one has nothing.
+ * So a busy owner has one wake-up of the helper a millisecond beside him, a program whose owner
+ * is gone has a server that is woken by epoll, and an idle one has nothing.
  *
- * A queue is known to the helper by a number, because an event may be older than the queue's end.
- * helper->lock is held while a queue is worked on, so that helper_remove waits for that.
+ * A queue is known to the helper by a number, because an event may be older than the queue's
+ * end. helper->lock is held while a queue is worked on, so that helper_remove waits for that.
  */
 #include <errno.h>
 #include <signal.h>

@@ -3,16 +3,16 @@
  *
  *	device.c	the provider's table	address.c	host:port and its resolution
  *	region.c	registered memory	listener.c	callers introduce themselves
- *	connect.c	calling a listener	conn.c		birth, failure and end of a
- *connection post.c		initiator: works in	answer.c	initiator: answers come back
+ *	connect.c	calling a listener	conn.c		life and end of a connection
+ *	post.c		initiator: works in	answer.c	initiator: answers come back
  *	serve.c		target: requests	message.c	target: messages, slots, waiting
  *	transmit.c	bytes out		receive.c	bytes in
  *	progress.c	polling, sleeping	helper.c	the thread that stands in
  *
- * Locks. base.lock of a queue guards the queue and all its connections; every provider call on them
- * takes it, and so does the helper. Order: helper->lock, then a queue's lock. Functions below
- * that take a struct tcp_conn or struct tcp_queue expect the lock to be held, unless they are slots
- * of struct rmr_provider. No call under the lock blocks.
+ * Locks. base.lock of a queue guards the queue and all its connections; every provider call on
+ * them takes it, and so does the helper. Order: helper->lock, then a queue's lock. Functions
+ * below that take a struct tcp_conn or struct tcp_queue expect the lock to be held, unless they
+ * are slots of struct rmr_provider. No call under the lock blocks.
  *
  * Life of a connection:
  *
@@ -28,19 +28,22 @@
  *	  LOST						DISCONNECT is in the ring
  *
  * Memory of a connection, besides its socket: sizeof(struct tcp_conn), less than 1 KiB; works,
- *depth x 96 bytes, from the first post on; responses, at most TCP_SERVED_MAX x 48 bytes and no more
- *than the peer's depth, from the first READ of the peer on; one block of 66 KiB while there is
- * something to send that the socket does not take; copies of inline payloads, at most depth x
- * TCP_INLINE_MAX, while they cannot be encoded; and messages without a slot, at most the window
- * offered (TCP_WINDOW_BYTES, and 48 bytes for each of at most TCP_WINDOW_MESSAGES_MAX). An idle
- * connection has the first of these, one that was used the first three: a thousand of them at the
- * default depth take 20 MiB at most. A peer cannot make us hold more, whatever it sends.
+ * depth x 88 bytes, from the first post on; responses, at most TCP_SERVED_MAX x 40 bytes and no
+ * more than the peer's depth, from the first READ of the peer on; one block of 66 KiB while
+ * there is something to send that the socket does not take; copies of inline payloads, at most
+ * depth x TCP_INLINE_MAX, while they cannot be encoded; and messages without a slot, at most
+ * the window offered (TCP_WINDOW_BYTES, and 40 bytes for each of at most
+ * TCP_WINDOW_MESSAGES_MAX). An idle connection has the first of these, one that was used the
+ * first three: a thousand of them at the default depth take 20 MiB at most. A peer cannot make
+ * us hold more, whatever it sends.
  */
 #ifndef FABRIC_TCP_INTERNAL_H
 #define FABRIC_TCP_INTERNAL_H
 
 #include <pthread.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "fabric/provider.h"
 #include "fabric/tcp/frame.h"
@@ -94,6 +97,7 @@ struct tcp_queue {
 
 	struct list dirty;   /* connections with something to send that may wait a little */
 	struct list starved; /* connections with messages that wait for a slot */
+	bool drain_due;	     /* slots came free by a failure: see whom they serve */
 	unsigned blocked;    /* connections whose socket takes no more */
 
 	/* Polling: see progress.c. */
@@ -207,6 +211,7 @@ struct tcp_conn {
 	uint32_t requests_limit;		/* how many the peer serves at once */
 	uint32_t window_messages, window_bytes; /* the peer's */
 	uint32_t messages_sent, messages_acked, bytes_sent, bytes_acked;
+	bool flush_due;	       /* posted with RMR_MORE, not flushed; only the owner looks */
 	bool wanting, granted; /* the SEND at next asked for a slot; and has it */
 
 	/* Target. */
@@ -250,6 +255,18 @@ static inline void queue_lock(struct tcp_queue *queue)
 static inline void queue_unlock(struct tcp_queue *queue)
 {
 	pthread_mutex_unlock(&queue->base.lock);
+}
+
+/* recv(2) and send(2) that never block. Not by the C library's functions: those are cancellation
+ * points, which in a process with threads cost more than all we do for a small message. */
+static inline ssize_t socket_recv(int fd, void *to, size_t length)
+{
+	return syscall(SYS_recvfrom, fd, to, length, MSG_DONTWAIT, NULL, NULL);
+}
+
+static inline ssize_t socket_send(int fd, const void *from, size_t length)
+{
+	return syscall(SYS_sendto, fd, from, length, MSG_NOSIGNAL | MSG_DONTWAIT, NULL, 0);
 }
 
 /* Does sequence a come before b? They wrap around; windows are far below 2^31. */

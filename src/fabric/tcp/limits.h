@@ -45,7 +45,7 @@
 #define TCP_HOT_MAX	       4
 #define TCP_HOT_AFTER	       3    /* times that it had something, since the owner last slept */
 #define TCP_COOL_AFTER	       4096 /* polls that found nothing */
-#define TCP_DISPATCH_EVERY_MAX 64   /* polls between two looks at the other connections */
+#define TCP_DISPATCH_EVERY_MAX 128  /* polls between two looks at the other connections */
 #define TCP_RING_POLLS	       8    /* polls that may live on completions already there */
 
 /* The helper thread takes over when the owner has not polled for so long. */

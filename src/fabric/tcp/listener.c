@@ -6,10 +6,10 @@
  *	                      +-- nonsense, end of file, or too slow: dropped, with a logged reason
  *
  * The listener's descriptor is an epoll set over the socket and all pending callers, so that a
- * program sleeps on one descriptor. Nothing here blocks and a caller costs a bounded time and one
- * struct tcp_pending; at most `backlog` of them are there, and while they are, further callers
- * wait in the kernel. When the process has no descriptor left, accepting pauses for a moment
- * instead of spinning on a caller who cannot be taken.
+ * program sleeps on one descriptor. Nothing here blocks and a caller costs a bounded time and
+ * one struct tcp_pending; at most `backlog` of them are there, and while they are, further
+ * callers wait in the kernel. When the process has no descriptor left, accepting pauses for a
+ * moment instead of spinning on a caller who cannot be taken.
  *
  * Any thread may call; the listener's own lock keeps them apart.
  */

@@ -1,18 +1,20 @@
 /*
- * The target's side of messages: SENDs and immediates, delivered in order, never in anybody's way.
+ * The target's side of messages: SENDs and immediates, delivered in order, never in anybody's
+ * way.
  *
- * A SEND goes straight into a receive slot of the queue if one is free. If none is, it is kept in
- * memory of its own (`waiting`) until the program gives a slot back, and so is everything that
- *comes behind it on this connection; the socket is read on meanwhile, because answers to our own
- *READs may come behind it, and what peers READ and WRITE has nothing to do with our slots.
+ * A SEND goes straight into a receive slot of the queue if one is free. If none is, it is kept
+ * in memory of its own (`waiting`) until the program gives a slot back, and so is everything
+ * that comes behind it on this connection; the socket is read on meanwhile, because answers to
+ * our own READs may come behind it, and what peers READ and WRITE has nothing to do with our
+ * slots.
  *
  *	peer's window: messages_taken - messages_done <= offered_messages, and so for bytes
  *
  * A message is acknowledged when it is delivered, not when it is taken in; so the window bounds
- *what waits here, and a sender whose receiver does not keep up is held back, as it should be.
+ * what waits here, and a sender whose receiver does not keep up is held back, as it should be.
  *
- * A message too long to be kept (TCP_EAGER_MAX) is announced by WANT, takes its turn among those
- *that wait, and is granted a slot when there is one; then it is streamed into that.
+ * A message too long to be kept (TCP_EAGER_MAX) is announced by WANT, takes its turn among
+ * those that wait, and is granted a slot when there is one; then it is streamed into that.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -227,6 +229,7 @@ void message_drain(struct tcp_queue *queue)
 {
 	struct list fed, hungry;
 
+	queue->drain_due = false;
 	if (list_is_empty(&queue->starved))
 		return;
 	list_init(&fed);
@@ -261,6 +264,7 @@ void message_abandon(struct tcp_conn *conn)
 	receive->recv_slot = conn->granted_slot = NULL;
 	receive->message = NULL;
 	conn->grant_due = false;
+	queue->drain_due = true; /* for others, and for what waits here and will never come */
 }
 
 void message_drop_all(struct tcp_conn *conn)

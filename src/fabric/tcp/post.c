@@ -6,9 +6,9 @@
  *	-------------+-----------------+-----------------+-----------
  *
  * Usually a work is encoded as soon as it is posted, so `next` follows `tail` at once. It waits
- *when the block is full, when the peer serves no more requests at a time, or, for SEND and
- *WRITE_IMM, when the peer's window for messages is full; then all works behind it wait as well,
- *since the target executes in order (just as RC does when the receiver is not ready).
+ * when the block is full, when the peer serves no more requests at a time, or, for SEND and
+ * WRITE_IMM, when the peer's window for messages is full; then all works behind it wait as
+ * well, since the target executes in order (just as RC does when the receiver is not ready).
  *
  * An inline payload is free again for the caller when post returns. So a work that has to wait
  * takes a copy of it along (stash); a work that does not needs none.
@@ -220,7 +220,7 @@ int tcp_post(struct rmr_conn *base, const struct rmr_work *works, int count)
 {
 	struct tcp_conn *conn = (struct tcp_conn *)base;
 	struct tcp_queue *queue = tcp_queue_of(conn);
-	int room;
+	int room, wanted = count;
 
 	queue_lock(queue);
 	room = (int)conn_room(base);
@@ -249,8 +249,14 @@ int tcp_post(struct rmr_conn *base, const struct rmr_work *works, int count)
 			keep_inline(conn);
 		}
 	}
-	if (conn->state == CONN_OPEN)
+	/* What is not held back leaves at once, under the same lock; the flush that follows then
+	 * has nothing to do. */
+	conn->flush_due =
+		conn->state == CONN_OPEN && count == wanted && (works[count - 1].flags & RMR_MORE);
+	if (conn->flush_due)
 		transmit_encode(conn);
+	else
+		transmit_ready(conn);
 	queue_unlock(queue);
 	return count;
 }
@@ -260,7 +266,10 @@ void tcp_flush(struct rmr_conn *base)
 	struct tcp_conn *conn = (struct tcp_conn *)base;
 	struct tcp_queue *queue = tcp_queue_of(conn);
 
+	if (!conn->flush_due)
+		return;
 	queue_lock(queue);
+	conn->flush_due = false;
 	transmit_ready(conn);
 	queue_unlock(queue);
 }

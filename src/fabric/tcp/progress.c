@@ -1,18 +1,20 @@
 /*
  * Progress: what happens when the owner of a queue polls, sleeps, or gives a slot back.
  *
- * Asking epoll and then receiving makes two system calls; a program that waits for an answer on one
- * connection should make one. So connections that lately had something are *hot*: at most
+ * Asking epoll and then receiving makes two system calls; a program that waits for an answer on
+ * one connection should make one. So connections that lately had something are *hot*: at most
  * TCP_HOT_MAX of them, and each poll receives on them directly. They are not watched by epoll
- * meanwhile, which also spares the sender the wake-ups. All others cost a poll nothing: they are
- * looked at through epoll, each time when there is something, ever more seldom when there is not.
+ * meanwhile, which also spares the sender the wake-ups. All others cost a poll nothing: they
+ * are looked at through epoll, each time when there is something, ever more seldom when there
+ * is not.
  *
  *	cold --has something TCP_HOT_AFTER times--> hot --TCP_COOL_AFTER empty polls--> cold
  *	                                             +--the owner sleeps, or does not poll--> cold
  *
- * Since nobody is woken by a hot connection, a helper that sees the owner poll no more takes over
- * (helper.c). It is asked for that (helper_want_ticks) before the lock is released, whenever
- * something was left undone that relies on the next poll: a hot connection, or one that is dirty.
+ * Since nobody is woken by a hot connection, a helper that sees the owner poll no more takes
+ * over (helper.c). It is asked for that (helper_want_ticks) before the lock is released,
+ * whenever something was left undone that relies on the next poll: a hot connection, or one
+ * that is dirty.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -212,7 +214,8 @@ int tcp_poll(struct rmr_queue *base, struct rmr_completion *completions, int max
 		progress(queue);
 	}
 	count = queue_pop(base, completions, max);
-	message_drain(queue); /* immediates that waited for others to be polled */
+	if (count > 0 || queue->drain_due)
+		message_drain(queue); /* immediates that waited for others to be polled */
 	look_after(queue);
 	queue_unlock(queue);
 	return count;
@@ -257,6 +260,8 @@ void progress_by_helper(struct tcp_queue *queue)
 	while (queue->hot_count)
 		progress_cool(queue->hot[0]);
 	dispatch(queue);
+	if (queue->drain_due)
+		message_drain(queue);
 	flush_dirty(queue); /* the owner is silent: it will not take acknowledgments along */
 	queue->by_helper = false;
 	/* If the owner sleeps, the epoll set that he sleeps on is quiet again, since we took in

@@ -1,22 +1,22 @@
 /*
  * Bytes in: one call takes in as many frames as there are.
  *
- * The queue has one scratch buffer, into which whoever holds its lock receives; frames are parsed
- * from there. What is left at its end is at most the beginning of a header, which the connection
- * keeps (`carry`): so idle connections need no buffer. A payload is not parsed but moved, to where
- * it belongs:
+ * The queue has one scratch buffer, into which whoever holds its lock receives; frames are
+ * parsed from there. What is left at its end is at most the beginning of a header, which the
+ * connection keeps (`carry`): so idle connections need no buffer. A payload is not parsed but
+ * moved, to where it belongs:
  *
  *	header | payload ...		in scratch: copied to its destination
  *	         ... rest		next call: readv straight into the destination, and what
  *					comes behind it into the scratch buffer
  *
- * so that of a large transfer only the first and last few KiB are copied by us. The destination is
- * memory of a region, which may be closed at any moment by another thread: it is entered for each
- * piece and each system call (region.h).
+ * so that of a large transfer only the first and last few KiB are copied by us. The destination
+ * is memory of a region, which may be closed at any moment by another thread: it is entered for
+ * each piece and each system call (region.h).
  *
- * When the batch is done, all that is owed leaves in one sendmsg. Acknowledgments of messages wait
- *a little more: the program has got the messages and will probably answer, and then the answer
- * takes them along. If it does not, its next poll sends them, or the helper.
+ * When the batch is done, all that is owed leaves in one sendmsg. Acknowledgments of messages
+ * wait a little more: the program has got the messages and will probably answer, and then the
+ * answer takes them along. If it does not, its next poll sends them, or the helper.
  */
 #include <errno.h>
 #include <string.h>
@@ -166,7 +166,7 @@ static ssize_t receive_bytes(struct tcp_conn *conn, size_t *direct, size_t *want
 	if (!receive->in_payload) {
 		memcpy(scratch, receive->carry, receive->carried);
 		*wanted = TCP_SCRATCH_BYTES - receive->carried;
-		return recv(conn->fd, scratch + receive->carried, *wanted, MSG_DONTWAIT);
+		return socket_recv(conn->fd, scratch + receive->carried, *wanted);
 	}
 	*direct = receive->rest < TCP_DIRECT_MAX ? (size_t)receive->rest : TCP_DIRECT_MAX;
 	vectors[0] = (struct iovec){.iov_base = receive->to, .iov_len = *direct};
@@ -217,7 +217,7 @@ static bool receive_once(struct tcp_conn *conn, bool *some)
 /* After a refused request: reads away what the peer still sends, until it hangs up. */
 static bool discard(struct tcp_conn *conn)
 {
-	ssize_t got = recv(conn->fd, tcp_queue_of(conn)->scratch, TCP_SCRATCH_BYTES, MSG_DONTWAIT);
+	ssize_t got = socket_recv(conn->fd, tcp_queue_of(conn)->scratch, TCP_SCRATCH_BYTES);
 
 	if (got > 0)
 		return true;

@@ -10,9 +10,9 @@
  *	... one system call or memcpy within slot->address, slot->length ...
  *	region_leave(slot);
  *
- * Closing sets the key to 0 and waits until nobody is inside. Since slots are never freed, nothing
- * has to be counted for operations that take long: they keep slot and key, and enter again for
- * each piece.
+ * Closing sets the key to 0 and waits until nobody is inside. Since slots are never freed,
+ * nothing has to be counted for operations that take long: they keep slot and key, and enter
+ * again for each piece.
  */
 #ifndef FABRIC_TCP_REGION_H
 #define FABRIC_TCP_REGION_H

@@ -6,10 +6,10 @@
  * checked inside, before a byte of payload is taken. What is not permitted gets an ERROR answer
  * and ends the connection (conn_refuse), and nothing was touched.
  *
- * The answer to a small READ or an atomic is encoded at once into the block that leaves when this
- * batch of requests is done. If there is no room (the peer does not read its answers), or the
- * data is large, it becomes a struct tcp_response, which is encoded later; there are at most as
- * many of them as the peer may have requests in flight.
+ * The answer to a small READ or an atomic is encoded at once into the block that leaves when
+ * this batch of requests is done. If there is no room (the peer does not read its answers), or
+ * the data is large, it becomes a struct tcp_response, which is encoded later; there are at
+ * most as many of them as the peer may have requests in flight.
  *
  * Atomics are the CPU's own, so they are atomic against every thread and process that uses such
  * instructions on the same memory.

@@ -5,9 +5,9 @@
  *		+--------- segment 0 --------------+--- segment 1 -----+- segment 2
  *		   bytes of the block itself          region's memory
  *
- * What is to be sent is encoded into a block, taken from the queue's pool when there is something
- *and given back when all of it has left; large payloads are not copied but referred to, as segments
- * of their own. In which order things are encoded:
+ * What is to be sent is encoded into a block, taken from the queue's pool when there is
+ * something and given back when all of it has left; large payloads are not copied but referred
+ * to, as segments of their own. In which order things are encoded:
  *
  *	1. answers to the peer's requests, in order; they never wait for anything of ours
  *	2. the acknowledgment, or the ERROR, when all answers before it are encoded
@@ -15,11 +15,11 @@
  *	4. our own requests, as far as the windows allow (post.c)
  *
  * So what we say about the peer's messages arrives before our answer to them: the peer sees its
- *SEND completed before it receives the reply.
+ * SEND completed before it receives the reply.
  *
- * A full socket is noted (`blocked`), and epoll tells when it takes more. The memory of a region
- * is entered for each system call that reads it; if it was closed after its frame was begun,
- * the frame cannot be completed, so the connection fails.
+ * A full socket is noted (`blocked`), and epoll tells when it takes more. The memory of a
+ * region is entered for each system call that reads it; if it was closed after its frame was
+ * begun, the frame cannot be completed, so the connection fails.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -280,8 +280,7 @@ static bool send_segments(struct tcp_conn *conn, size_t *total)
 		return false;
 	}
 	if (message.msg_iovlen == 1)
-		sent = send(conn->fd, vectors[0].iov_base, vectors[0].iov_len,
-			    MSG_NOSIGNAL | MSG_DONTWAIT);
+		sent = socket_send(conn->fd, vectors[0].iov_base, vectors[0].iov_len);
 	else
 		sent = sendmsg(conn->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 	leave_segments(segments, (uint32_t)message.msg_iovlen);
