@@ -65,6 +65,18 @@ static struct rmr_conn *let_in(struct impostor *impostor)
 	return conn;
 }
 
+static void clean_up(void)
+{
+	while (!list_is_empty(&servers->conns))
+		rmr_conn_close(list_first_entry(&servers->conns, struct rmr_conn, link));
+	while (!list_is_empty(&clients->conns))
+		rmr_conn_close(list_first_entry(&clients->conns, struct rmr_conn, link));
+	rmr_listener_close(listener);
+	rmr_queue_close(servers);
+	rmr_queue_close(clients);
+	rmr_device_close(device);
+}
+
 static void say_hi(struct rmr_conn *conn)
 {
 	struct rmr_work work = {.op = RMR_OP_SEND,
@@ -110,6 +122,8 @@ static void test_listener_with_too_many_callers(void)
 	CHECK_STATUS(rmr_listener_next(listener, 500, &request), RMR_TIMEOUT);
 	CHECK(cpu_seconds() - before < 0.1 * TEST_TIME_FACTOR);
 	let_in(&impostor);
+	impostor_close(&impostor);
+	clean_up();
 }
 
 /* No descriptor left to accept with: the listener sleeps, and goes on when there is one. */
@@ -134,6 +148,7 @@ static void test_listener_without_descriptors(void)
 	close(spare);
 	CHECK_STATUS(rmr_listener_next(listener, 500, &request), RMR_TIMEOUT);
 	CHECK_EQ(((struct shm_listener *)listener)->caller_count, 1);
+	clean_up();
 }
 
 static void *take_callers(void *unused)
@@ -164,6 +179,7 @@ static void test_listener_used_by_threads(void)
 	}
 	for (int i = 0; i < 3; i++)
 		pthread_join(threads[i], NULL);
+	clean_up();
 }
 
 /* A quiet connection's wake-up is read by another call: the message is found all the same. */
@@ -195,6 +211,10 @@ static void test_wake_read_by_another_call(void)
 	CHECK_OK(rmr_remote_open(server[cold], &descriptor, &remote));
 	CHECK_EQ(rmr_wait(servers, &completion, 1, 2000), 1);
 	CHECK_EQ(completion.op, RMR_OP_RECV);
+	rmr_recv_release(servers, completion.data);
+	rmr_region_close(region);
+	rmr_arena_close(arena);
+	clean_up();
 }
 
 static void sleep_long(void *unused)
@@ -224,6 +244,8 @@ static void test_close_while_a_child_lives(void)
 	CHECK_STATUS(rmr_region_export(region, client, &descriptor), RMR_DISCONNECTED);
 	CHECK_EQ(rmr_wait(servers, &completion, 1, 50), 0);
 	test_kill(child);
+	rmr_region_close(region);
+	clean_up();
 }
 
 static void client_with_a_child(void *unused)
@@ -259,6 +281,7 @@ static void test_death_while_a_child_lives(void)
 	test_kill(pid);
 	CHECK_EQ(rmr_wait(servers, &completion, 1, 5000), 1);
 	CHECK_EQ(completion.op, RMR_OP_DISCONNECT);
+	clean_up();
 }
 
 /* Peers that claim to be in our memory for ever are waited for once, and lose their connection. */
@@ -287,6 +310,9 @@ static void test_stuck_peers(void)
 		CHECK_EQ(completion.op, RMR_OP_DISCONNECT);
 		CHECK_EQ(completion.status, RMR_PROTOCOL);
 	}
+	for (int i = 0; i < PEERS; i++)
+		impostor_close(&impostors[i]);
+	clean_up();
 }
 
 /* Half a message takes no slot from others, whoever sends how many of them. */
@@ -311,6 +337,9 @@ static void test_half_messages(void)
 	CHECK_EQ(rmr_wait(servers, &completion, 1, 2000), 1);
 	CHECK_EQ(completion.op, RMR_OP_RECV);
 	CHECK(completion.conn == server);
+	for (int i = 0; i < SLOTS; i++)
+		impostor_close(&impostors[i]);
+	clean_up();
 }
 
 /* A descriptor is good for the connection that it was exported to, and no other. */
@@ -338,6 +367,11 @@ static void test_descriptor_of_another_connection(void)
 	CHECK_OK(rmr_region_export(first, server[1], &descriptor));
 	CHECK_OK(rmr_region_export(second, server[0], &descriptor));
 	CHECK_STATUS(rmr_remote_open(client[1], &descriptor, &remote), RMR_ACCESS);
+	rmr_region_close(plain);
+	rmr_region_close(first);
+	rmr_region_close(second);
+	rmr_arena_close(arena);
+	clean_up();
 }
 
 /* Arenas that come and go: any number of them, and what was closed does not stay mapped. */
@@ -366,6 +400,7 @@ static void test_many_arenas_in_turn(void)
 		rmr_arena_close(arena);
 	}
 	CHECK(test_mapping_count() < mappings + 20);
+	clean_up();
 }
 
 struct long_write {
@@ -425,6 +460,9 @@ static void test_close_under_a_long_write(void)
 	CHECK_EQ(rmr_wait(clients, &completion, 1, 2000), 1);
 	CHECK_EQ(completion.op, RMR_OP_WRITE);
 	CHECK_EQ(completion.status, RMR_ACCESS);
+	rmr_region_close(source);
+	rmr_arena_close(arena);
+	clean_up();
 	free(memory);
 }
 

@@ -63,8 +63,11 @@ static enum rmr_status watch_process(struct shm_conn *conn, int socket)
 
 	if (conn->peer_pid > 0)
 		conn->peer_pidfd = (int)syscall(SYS_pidfd_open, conn->peer_pid, 0);
-	if (poll(&fd, 1, 0) > 0 && (fd.revents & (POLLRDHUP | POLLHUP)))
-		return error_set(RMR_DISCONNECTED, "the peer is gone already");
+	if (conn->peer_pidfd >= 0 && poll(&fd, 1, 0) > 0 && (fd.revents & (POLLRDHUP | POLLHUP))) {
+		/* Gone already, having said what it had to say; we shall find it in the ring. */
+		close(conn->peer_pidfd);
+		conn->peer_pidfd = -1;
+	}
 	if (conn->peer_pidfd < 0)
 		return RMR_OK;
 	return queue_watch(conn->base.queue, conn->peer_pidfd, EPOLLIN, &conn->source);

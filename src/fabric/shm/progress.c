@@ -269,12 +269,13 @@ static enum rmr_status take_packet(struct shm_conn *conn, const struct shm_packe
 	}
 }
 
-/* The peer has ended the connection, or died. What it wrote before is in the ring, and is delivered
- * first. */
+/* The peer has ended the connection, or died. What waits to be done will not be; what the peer wrote
+ * before is in the ring, and is delivered first. */
 static void peer_is_gone(struct shm_conn *conn, enum rmr_status status)
 {
 	conn->peer_gone = true;
 	conn->gone_status = status;
+	shm_conn_cancel(conn); /* at once: works posted from now on must not overtake these */
 	epoll_ctl(conn->base.queue->epoll_fd, EPOLL_CTL_DEL, conn->socket, NULL);
 	if (conn->peer_pidfd >= 0)
 		epoll_ctl(conn->base.queue->epoll_fd, EPOLL_CTL_DEL, conn->peer_pidfd, NULL);
@@ -334,7 +335,6 @@ static void progress(struct shm_queue *queue, struct shm_conn *conn)
 	if (conn->base.lost)
 		return;
 	if (conn->peer_gone) {
-		shm_conn_cancel(conn);
 		if (!ring_reader_has(&conn->reader))
 			shm_conn_end(conn, conn->gone_status);
 		return;
