@@ -180,7 +180,8 @@ RMR_MUST_CHECK enum rmr_status rmr_region_export(struct rmr_region *region, stru
 
 /* Turns a descriptor received from the peer of conn into a handle for operations.
  * RMR_INVALID: not a descriptor of this transport. RMR_ACCESS: not granted to this connection,
- * or closed again. RMR_DENIED: memory outside arenas of a process that we may not access.
+ * or closed again, where that can be told by now; elsewhere the first operation fails with it.
+ * RMR_DENIED: memory outside arenas of a process that we may not access.
  * RMR_DISCONNECTED: the peer is gone. */
 RMR_MUST_CHECK enum rmr_status rmr_remote_open(struct rmr_conn *conn,
 					       const struct rmr_descriptor *descriptor,
@@ -207,7 +208,7 @@ struct rmr_queue_options {
 			      * negative: never spin */
 };
 
-/* options may be NULL, and 0 in a field means its default. RMR_LIMIT: beyond the device's limits. */
+/* options may be NULL, and 0 in a field means its default. RMR_LIMIT: beyond the device's. */
 RMR_MUST_CHECK enum rmr_status rmr_queue_open(struct rmr_device *device,
 					      const struct rmr_queue_options *options,
 					      struct rmr_queue **queue);
@@ -290,9 +291,9 @@ const char *rmr_listener_address(const struct rmr_listener *listener);
 /* Readable when rmr_listener_next may have something to do. */
 int rmr_listener_fd(const struct rmr_listener *listener);
 
-/* Takes the next caller that has introduced itself. Waits up to timeout_ms (0: not at all, negative:
- * for ever).
- * RMR_TIMEOUT: nobody came. Callers that send nonsense or nothing are dropped in here. */
+/* Takes the next caller that has introduced itself. Waits up to timeout_ms (0: not at all,
+ * negative: for ever). RMR_TIMEOUT: nobody came. Callers that send nonsense or nothing are dropped
+ * in here. */
 RMR_MUST_CHECK enum rmr_status rmr_listener_next(struct rmr_listener *listener, int timeout_ms,
 						 struct rmr_request **request);
 
@@ -318,9 +319,9 @@ RMR_MUST_CHECK enum rmr_status rmr_accept(struct rmr_request *request, struct rm
 /* Turns the caller down; it gets RMR_REFUSED with this reason. Uses up the request. */
 void rmr_reject(struct rmr_request *request, const char *reason);
 
-/* Connects to a listener; waits for its answer up to timeout_ms (negative: for ever).
- * RMR_REFUSED, RMR_TIMEOUT, RMR_BAD_ADDRESS, RMR_PROTOCOL (something else listens there), RMR_DENIED
- * (not for us), RMR_LIMIT (options beyond the device's limits). */
+/* Connects to a listener; waits for its answer up to timeout_ms (negative: for ever). RMR_REFUSED,
+ * RMR_TIMEOUT, RMR_BAD_ADDRESS, RMR_PROTOCOL (something else listens there), RMR_DENIED (not for
+ * us), RMR_LIMIT (options beyond the device's limits). */
 RMR_MUST_CHECK enum rmr_status rmr_connect(struct rmr_queue *queue, const char *address,
 					   int timeout_ms, const struct rmr_conn_options *options,
 					   struct rmr_conn **conn);

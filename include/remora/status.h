@@ -44,7 +44,8 @@ enum rmr_status {
 const char *rmr_status_text(enum rmr_status status);
 
 /* What the last failed call of this thread wanted to say: the status in words, and the chain of
- * what was being done. "" when nothing failed yet. Valid until the thread's next call into the library. */
+ * what was being done. "" when nothing failed yet. Valid until the thread's next call into the
+ * library. */
 const char *rmr_error_message(void);
 
 #ifdef __cplusplus

@@ -20,8 +20,8 @@ enum verdict {
 	BEYOND,	 /* RMR_ACCESS where the region is not as long as the descriptor says */
 };
 
-/* Tries one operation with a descriptor. After DENIED or BEYOND *lost tells whether the connection is
- * over. */
+/* Tries one operation with a descriptor. After DENIED or BEYOND *lost tells whether the connection
+ * is over. */
 static enum verdict try_descriptor(struct node *node, const struct rmr_descriptor *descriptor,
 				   enum rmr_op op, bool *lost)
 {
@@ -156,8 +156,8 @@ static void test_other_connection(void)
 	}
 }
 
-/* A descriptor, or a handle made of it, of a region that was closed, and of one in whose place there
- * is another one now. */
+/* A descriptor, or a handle made of it, of a region that was closed, and of one in whose place
+ * there is another one now. */
 static void check_stale(enum memory_kind kind, bool reopened, bool has_handle)
 {
 	struct pair_options options = {.puppet = {.kind = kind, .size = SIZE}};

@@ -1,6 +1,6 @@
 /*
- * Bad luck and bad neighbours on shm: forks, threads, peers that stop half-way, that are stuck, that
- * use up what is shared. Each test stands for a fault that was once there.
+ * Bad luck and bad neighbours on shm: forks, threads, peers that stop half-way, that are stuck,
+ * that use up what is shared. Each test stands for a fault that was once there.
  *
  * Both ends are in this process, in two queues, unless one of them is an impostor.
  */

@@ -14,8 +14,8 @@
  * The first two steps of each side are sequentially consistent: at least one side sees the other's
  * store. Either the initiator sees that the key is gone and does nothing, or the owner sees that an
  * access is under way and waits for its end. Large transfers are made in pieces, each with this
- * protocol, so that the wait is short. A peer that does not leave in time was stopped in the middle,
- * or is hostile: it is waited for once, and then loses its connection.
+ * protocol, so that the wait is short. A peer that does not leave in time was stopped in the
+ * middle, or is hostile: it is waited for once, and then loses its connection.
  *
  * The initiator's own memory is guarded the same way: a work that waited in the FIFO may find its
  * region closed by another thread, which waits for our `active` as well.

@@ -54,9 +54,9 @@ void shm_conn_introduce(struct shm_conn *conn, struct shm_packet *packet, enum p
 	memcpy(packet->private_data, conn->base.my_private, RMR_PRIVATE_MAX);
 }
 
-/* Opens a pidfd on the peer, and makes sure that it means the peer: the socket is looked at after, and
- * as the peer still holds its end, its number was not free to be reused. Without one (another PID
- * namespace, an old kernel) the socket alone tells of its death. */
+/* Opens a pidfd on the peer, and makes sure that it means the peer: the socket is looked at after,
+ * and as the peer still holds its end, its number was not free to be reused. Without one (another
+ * PID namespace, an old kernel) the socket alone tells of its death. */
 static enum rmr_status watch_process(struct shm_conn *conn, int socket)
 {
 	struct pollfd fd = {.fd = socket, .events = POLLRDHUP};

@@ -195,8 +195,8 @@ void shm_listener_fini(struct rmr_listener *base)
 	pthread_mutex_destroy(&listener->lock);
 }
 
-/* Out of descriptors: an unaccepted caller would keep the listening socket readable, and us busy. So
- * it is left alone for a while. */
+/* Out of descriptors: an unaccepted caller would keep the listening socket readable, and us busy.
+ * So it is left alone for a while. */
 static void pause_accepting(struct shm_listener *listener, int errnum)
 {
 	if (listener->resume_ns == 0)

@@ -269,8 +269,8 @@ static enum rmr_status take_packet(struct shm_conn *conn, const struct shm_packe
 	}
 }
 
-/* The peer has ended the connection, or died. What waits to be done will not be; what the peer wrote
- * before is in the ring, and is delivered first. */
+/* The peer has ended the connection, or died. What waits to be done will not be; what the peer
+ * wrote before is in the ring, and is delivered first. */
 static void peer_is_gone(struct shm_conn *conn, enum rmr_status status)
 {
 	conn->peer_gone = true;

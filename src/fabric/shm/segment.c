@@ -50,8 +50,8 @@ enum rmr_status segment_map(int fd, size_t size, bool writable, void **memory)
 	struct stat stat;
 	void *map;
 
-	/* Without the seals the peer could shrink the file, or, in huge pages, punch a hole that cannot
-	 * be filled again, and our next access would be SIGBUS. */
+	/* Without the seals the peer could shrink the file, or, in huge pages, punch a hole that
+	 * cannot be filled again, and our next access would be SIGBUS. */
 	if (seals < 0 || (seals & wanted) != wanted)
 		return error_set(RMR_PROTOCOL, "the peer passed memory that is not sealed");
 	if (size == 0 || fstat(fd, &stat) != 0 || (uint64_t)stat.st_size != size)
