@@ -40,7 +40,7 @@ static pthread_mutex_t arenas_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct list arenas = {&arenas, &arenas};
 static uint64_t last_id;
 
-/* Touches every page, so that memory that is not there is missed now and not at some store later. */
+/* Touches every page, so that missing memory is missed now and not at some store later. */
 static bool populate(uint8_t *base, size_t size, size_t page_size)
 {
 	if (madvise(base, size, MADV_POPULATE_WRITE) == 0)

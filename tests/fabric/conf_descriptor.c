@@ -56,7 +56,7 @@ static enum verdict try_descriptor(struct node *node, const struct rmr_descripto
 	return verdict;
 }
 
-/* Alters each byte in three ways. At least eight bytes must be a key, without which nothing goes. */
+/* Alters each byte in three ways. At least eight bytes are a key, without which nothing goes. */
 static void check_altered(enum memory_kind kind, enum rmr_op op)
 {
 	static const uint8_t flips[] = {0x01, 0x80, 0xff};

@@ -153,7 +153,7 @@ struct shm_request {
 
 /* address.c */
 enum rmr_status shm_address_to_listen(const char *address, char path[SHM_PATH_SIZE]);
-/* The index-th path where a listener of that name may be found; RMR_AGAIN when there are no more. */
+/* The index-th path where a listener of that name may be; RMR_AGAIN when there are no more. */
 enum rmr_status shm_address_to_connect(const char *address, unsigned index,
 				       char path[SHM_PATH_SIZE]);
 
