@@ -35,6 +35,16 @@ static bool is_done(const struct tcp_conn *conn, const struct tcp_work *work)
 	return sequence_before(conn->head, conn->answered);
 }
 
+bool answer_is_long(struct tcp_conn *conn)
+{
+	const struct tcp_work *work;
+
+	if (conn->answered == conn->next)
+		return false;
+	work = work_at(conn, conn->answered);
+	return work->op == RMR_OP_READ && work->length >= TCP_DIRECT_MIN;
+}
+
 static void complete_done(struct tcp_conn *conn)
 {
 	while (conn->head != conn->next) {

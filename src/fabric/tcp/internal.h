@@ -353,6 +353,8 @@ bool post_can_encode(const struct tcp_conn *conn);
 /* answer.c -------------------------------------------------------------------------------- */
 /* An answer to one of our requests. */
 void answer_take(struct tcp_conn *conn, const struct frame *frame);
+/* Is what we wait for next the data of a long READ? */
+bool answer_is_long(struct tcp_conn *conn);
 /* The data of a READ has arrived. */
 void answer_read_done(struct tcp_conn *conn, uint32_t sequence);
 /* Completes works of a connection that has ended; see conn_fail_at. */

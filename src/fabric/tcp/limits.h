@@ -37,6 +37,7 @@
 #define TCP_SCRATCH_BYTES  (64u << 10)
 #define TCP_SCRATCH_BEHIND (4u << 10) /* of it, behind a payload of at least DIRECT_MIN */
 #define TCP_DIRECT_MIN	   (16u << 10)
+#define TCP_DIRECT_ALONE   (256u << 10) /* a longer rest is asked for alone */
 #define TCP_DIRECT_MAX	   (4u << 20)
 #define TCP_RECEIVE_ROUNDS 8	      /* calls of recv before another connection's turn */
 #define TCP_TRANSMIT_MAX   (8u << 20) /* bytes sent before another connection's turn */

@@ -10,7 +10,8 @@
  *	         ... rest		next call: readv straight into the destination, and what
  *					comes behind it into the scratch buffer
  *
- * so that of a large transfer only the first and last few KiB are copied by us. The destination
+ * so that of a large transfer only the first and last few KiB are copied by us. (When the next
+ * answer that we wait for is a long one, we take in only a little at first.) The destination
  * is memory of a region, which may be closed at any moment by another thread: it is entered for
  * each piece and each system call (region.h).
  *
@@ -165,7 +166,8 @@ static ssize_t receive_bytes(struct tcp_conn *conn, size_t *direct, size_t *want
 	*direct = 0;
 	if (!receive->in_payload) {
 		memcpy(scratch, receive->carry, receive->carried);
-		*wanted = TCP_SCRATCH_BYTES - receive->carried;
+		*wanted = answer_is_long(conn) ? TCP_SCRATCH_BEHIND : TCP_SCRATCH_BYTES;
+		*wanted -= receive->carried;
 		return socket_recv(conn->fd, scratch + receive->carried, *wanted);
 	}
 	*direct = receive->rest < TCP_DIRECT_MAX ? (size_t)receive->rest : TCP_DIRECT_MAX;
@@ -175,12 +177,18 @@ static ssize_t receive_bytes(struct tcp_conn *conn, size_t *direct, size_t *want
 	 * header, so that little has to be copied. */
 	if (receive->rest >= TCP_DIRECT_MIN)
 		vectors[1].iov_len = TCP_SCRATCH_BEHIND;
-	*wanted = *direct + vectors[1].iov_len;
 	if (!enter_destination(conn)) {
 		errno = EAGAIN;
 		return -1;
 	}
-	got = readv(conn->fd, vectors, receive->rest > *direct ? 1 : 2);
+	/* Far from its end the payload alone is asked for, which is the cheaper call. */
+	if (receive->rest > TCP_DIRECT_ALONE) {
+		*wanted = *direct;
+		got = socket_recv(conn->fd, receive->to, *direct);
+	} else {
+		*wanted = *direct + vectors[1].iov_len;
+		got = readv(conn->fd, vectors, 2);
+	}
 	leave_destination(conn);
 	return got;
 }
