@@ -24,13 +24,13 @@ enum rmr_status shm_conn_prepare(struct shm_conn *conn, int *segment_fd)
 
 	conn->socket = -1;
 	conn->peer_pidfd = -1;
-	status = key_random(&conn->my_secret);
-	if (status != RMR_OK)
-		return status;
 	conn->source.ready = shm_conn_ready;
 	list_init(&conn->device_link);
 	list_init(&conn->hot_link);
 	list_init(&conn->mappings);
+	status = key_random(&conn->my_secret);
+	if (status != RMR_OK)
+		return status;
 	conn->pending = calloc(conn->base.options.depth, sizeof(*conn->pending));
 	if (!conn->pending)
 		return error_set(RMR_NO_MEMORY, "no memory for a connection's works");
