@@ -149,8 +149,8 @@ void shm_conn_fini(struct rmr_conn *base)
 	shm_drop_mappings(conn);
 	unwatch(conn);
 	if (conn->socket >= 0) {
-		shutdown(conn->socket,
-			 SHUT_RDWR); /* the peer sees the end, whoever else holds it */
+		/* The peer sees the end, whoever else holds the socket. */
+		shutdown(conn->socket, SHUT_RDWR);
 		close(conn->socket);
 	}
 	if (conn->peer_pidfd >= 0)
