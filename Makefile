@@ -4,7 +4,7 @@ PREFIX  ?= /usr/local
 DESTDIR ?=
 
 .DEFAULT_GOAL := all
-.PHONY: all run test test-fast bench bench-fabric lint format install clean help
+.PHONY: all run test test-fast test-planted bench bench-fabric lint format install clean help
 MAKEFLAGS += --no-print-directory
 
 all: ## build everything, optimized, into build/ (this is what plain `make` does)
@@ -21,6 +21,10 @@ test: ## install what is missing, then lint and run all tests, also with sanitiz
 
 test-fast: ## the fast tests of the release build only
 	@scripts/test --fast
+
+test-planted: ## show that the tests can fail: plant bugs in a copy of the tree (two minutes)
+	@scripts/setup
+	@scripts/planted
 
 bench: bench-fabric ## all benchmarks
 
