@@ -1,8 +1,6 @@
 /*
  * Hello: two processes exchange a message.
- *
  *	01_hello [device]	device: shm (the default) or tcp
- *
  * The parent is the server, the child the client. The server's address comes through a pipe.
  */
 #include <err.h>
@@ -50,13 +48,14 @@ int main(int argc, char **argv)
 	struct rmr_conn *conn;
 	int fd[2], result = pipe(fd), child = fork();
 
+	close(fd[child > 0 ? 0 : 1]); /* so that the child is not left waiting if we fail */
 	check(rmr_device_open(name, NULL, &device)); /* each its own, after the fork */
 	check(rmr_queue_open(device, NULL, &queue));
 	if (child > 0) {
 		struct rmr_listener *listener;
 		struct rmr_request *request;
 
-		if (strcmp(name, "tcp") != 0) /* shm: any name will do */
+		if (!strstr(name, "tcp")) /* shm: any name will do */
 			snprintf(address, sizeof(address), "hello-%d", getpid());
 		check(rmr_listener_open(device, address, NULL, &listener));
 		dprintf(fd[1], "%s%c", rmr_listener_address(listener), 0);

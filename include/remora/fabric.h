@@ -32,7 +32,8 @@
  *
  * What every transport guarantees (the contract; src/fabric/provider.h says how it is kept):
  *  1. READ, WRITE, COMPARE_SWAP and FETCH_ADD complete although the target program calls nothing.
- *     (The initiator polls. A SEND needs the receiver to poll as well, and a free slot there.)
+ *     (The initiator polls. A SEND needs the receiver to poll as well, and a free slot there; so
+ *     does a WRITE_IMM, but for the slot.)
  *  2. A completed WRITE is placed: whoever reads the memory later sees it. A message, or the
  *     immediate of a WRITE_IMM, is delivered after all that was written before it on the same
  *     connection is placed. Messages and immediates arrive in the order they were posted.
@@ -77,7 +78,8 @@ struct rmr_conn;
 enum rmr_capability {
 	RMR_CAP_ATOMIC = 1 << 0,       /* COMPARE_SWAP and FETCH_ADD on memory of arenas */
 	RMR_CAP_ATOMIC_PLAIN = 1 << 1, /* ... and on the caller's own memory */
-	RMR_CAP_ATOMIC_CPU = 1 << 2,   /* ... and atomic against the CPU's own atomics as well */
+	RMR_CAP_ATOMIC_CPU = 1 << 2,   /* ... and atomic against the CPU's own atomics as well: the
+					* owner may read and change such words by those */
 	RMR_CAP_MAP = 1 << 3,	       /* a peer's arena can be mapped: rmr_remote_pointer */
 };
 
@@ -223,9 +225,11 @@ enum rmr_op {
 	RMR_OP_COMPARE_SWAP, /* if (*p == compare) *p = operand; the old *p lands in local */
 	RMR_OP_FETCH_ADD,    /* *p += operand; the old *p lands in local */
 	/* These are never posted; they come out of rmr_poll: */
-	RMR_OP_RECV,	 /* a message: data, length. Give it back with rmr_recv_release */
-	RMR_OP_RECV_IMM, /* a peer's WRITE_IMM is placed: immediate, and length as the peer says */
-	RMR_OP_DISCONNECT, /* the connection is lost; status says why. The last one of it */
+	RMR_OP_RECV,	   /* a message: data, length. Give it back with rmr_recv_release */
+	RMR_OP_RECV_IMM,   /* a peer's WRITE_IMM is placed: immediate, and length as the peer says;
+			    * there is no slot to release */
+	RMR_OP_DISCONNECT, /* the connection is lost; the last one of it. status says why:
+			    * RMR_DISCONNECTED when the peer closed it or died */
 };
 
 /* Something that happened. */
@@ -234,12 +238,12 @@ struct rmr_completion {
 	uint64_t cookie; /* of the posted operation; else 0 */
 	enum rmr_op op;
 	enum rmr_status status; /* if not RMR_OK, only conn, cookie and op count otherwise */
-	void *data;		/* RMR_OP_RECV: the message; the caller's until released */
+	void *data;		/* RMR_OP_RECV: the message, aligned to 64; ours until released */
 	size_t length;
 	uint32_t immediate;
 };
 
-/* Makes progress and takes up to max completions. Returns how many; 0 when there are none. Never
+/* Makes progress and takes up to max completions. Returns how many, never less than 0. Never
  * blocks; on a busy shm or verbs queue it makes no system call. */
 int rmr_poll(struct rmr_queue *queue, struct rmr_completion *completions, int max);
 
@@ -279,7 +283,9 @@ struct rmr_listener_options {
 };
 
 /* Listens at an address. tcp: "host:port", "[v6]:port", "*:port" or ":port"; port 0 picks one. shm:
- * a name such as "cache", or the path of a socket file. */
+ * a name such as "cache", or the path of a socket file. A name lies in $REMORA_SHM_DIR if that is
+ * set; else in /run/remora for root, in $XDG_RUNTIME_DIR/remora or /tmp/remora-UID for other users,
+ * who also find root's. */
 RMR_MUST_CHECK enum rmr_status rmr_listener_open(struct rmr_device *device, const char *address,
 						 const struct rmr_listener_options *options,
 						 struct rmr_listener **listener);

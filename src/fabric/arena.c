@@ -94,12 +94,15 @@ static enum rmr_status map_arena(struct rmr_arena *arena, size_t size, unsigned 
 	if (flags & RMR_ARENA_HUGE) {
 		if (map_memfd(arena, size, HUGE_PAGE, prefault))
 			return RMR_OK;
-		log_warn("no huge pages for %zu bytes, using ordinary ones; to get them: "
-			 "sysctl vm.nr_hugepages=%zu",
+		log_warn("no huge pages for %zu bytes, using ordinary ones; %zu more must be free "
+			 "(HugePages_Free in /proc/meminfo): raise vm.nr_hugepages",
 			 size, (size + HUGE_PAGE - 1) / HUGE_PAGE);
 	}
 	if (map_memfd(arena, size, page_size, prefault))
 		return RMR_OK;
+	if (errno == EMFILE || errno == ENFILE)
+		return error_set(RMR_LIMIT,
+				 "no file descriptor free for an arena; raise ulimit -n");
 	return error_errno(RMR_NO_MEMORY, errno, "cannot make an arena of %zu bytes", size);
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "fabric/provider.h"
 
 #define DEFAULT_BACKLOG		     128
@@ -46,6 +47,7 @@ enum rmr_status rmr_listener_open(struct rmr_device *device, const char *address
 				     device->info.name);
 	}
 	atomic_fetch_add(&device->children, 1);
+	log_info("%s: listening at %s", device->info.name, listener->address);
 	*out = listener;
 	return RMR_OK;
 }
@@ -230,6 +232,7 @@ enum rmr_status rmr_accept(struct rmr_request *request, struct rmr_queue *queue,
 		conn_detach(conn);
 		return status;
 	}
+	log_info("%s: connection from %s", queue->device->info.name, conn->peer);
 	*out = conn;
 	return RMR_OK;
 }
@@ -251,6 +254,7 @@ enum rmr_status rmr_connect(struct rmr_queue *queue, const char *address, int ti
 	if (status != RMR_OK)
 		return error_context(status, "connecting to '%s' on '%s'", address,
 				     queue->device->info.name);
+	log_info("%s: connected to %s (%s)", queue->device->info.name, address, conn->peer);
 	*out = conn;
 	return RMR_OK;
 }

@@ -6,6 +6,7 @@
  * limits. What concerns the peer's memory is checked by whoever touches it.
  */
 #include "base/error.h"
+#include "base/log.h"
 #include "fabric/provider.h"
 
 static enum rmr_status check_length(const struct rmr_conn *conn, const struct rmr_work *work)
@@ -127,6 +128,8 @@ void conn_lost(struct rmr_conn *conn, enum rmr_status status)
 {
 	if (atomic_exchange_explicit(&conn->lost, true, memory_order_relaxed))
 		return;
+	log_info("%s: connection to %s ended: %s", conn->queue->device->info.name, conn->peer,
+		 rmr_status_text(status));
 	completion_ring_push(
 		&conn->queue->ring,
 		&(struct rmr_completion){.conn = conn, .op = RMR_OP_DISCONNECT, .status = status});

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "fabric/provider.h"
 
 static enum rmr_status check_region(struct rmr_device *device, const struct rmr_arena *arena,
@@ -128,6 +129,8 @@ enum rmr_status rmr_region_export(struct rmr_region *region, struct rmr_conn *co
 	if (status != RMR_OK)
 		return error_context(status, "exporting a region to %s", conn->peer);
 	memcpy(descriptor, &wire, sizeof(wire));
+	log_debug("%s: exported %zu bytes to %s", region->device->info.name, region->length,
+		  conn->peer);
 	return RMR_OK;
 }
 

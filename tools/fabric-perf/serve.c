@@ -1,9 +1,9 @@
 /*
  * `fabric-perf serve`: listens, and serves one client after the other.
  *
- * SIGINT and SIGTERM end it cleanly. The handler only does what handlers may: it sets a flag, makes
- * an eventfd readable (which wakes the wait for callers), and wakes the queue of the client that is
- * being served.
+ * SIGINT, SIGTERM and SIGHUP end it cleanly. The handler only does what handlers may: it sets a
+ * flag, makes an eventfd readable (which wakes the wait for callers), and wakes the queue of the
+ * client that is being served.
  */
 #include <errno.h>
 #include <poll.h>
@@ -46,7 +46,8 @@ static enum rmr_status catch_signals(void)
 	stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (stop_fd < 0)
 		return error_errno(RMR_SYSTEM, errno, "eventfd");
-	if (sigaction(SIGINT, &action, NULL) || sigaction(SIGTERM, &action, NULL))
+	if (sigaction(SIGINT, &action, NULL) || sigaction(SIGTERM, &action, NULL) ||
+	    sigaction(SIGHUP, &action, NULL))
 		return error_errno(RMR_SYSTEM, errno, "sigaction");
 	return RMR_OK;
 }

@@ -20,7 +20,9 @@ static enum rmr_status connect_error(int errnum, const char *path)
 	case EACCES:
 	case EPERM:
 		return error_errno(RMR_DENIED, errnum,
-				   "%s is closed to us; the listener's socket_mode decides", path);
+				   "%s is another user's; run as that user, or have it listen with "
+				   "socket_mode and any_user",
+				   path);
 	case EPROTOTYPE:
 	case ENOTSOCK:
 		return error_set(RMR_PROTOCOL, "something else listens at %s", path);

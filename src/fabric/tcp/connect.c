@@ -33,8 +33,8 @@ static enum rmr_status await(int fd, short events, uint64_t deadline_ns, const c
 			return error_errno(RMR_SYSTEM, errno, "cannot wait for a socket");
 		if (ready == 0 && clock_passed(deadline_ns))
 			return error_set(RMR_TIMEOUT,
-					 "no answer %s; is the host up, and does a "
-					 "firewall let the port through?",
+					 "no answer %s; is the host up, does a firewall let "
+					 "the port through, and is it a Remora that has time?",
 					 what);
 	}
 }
