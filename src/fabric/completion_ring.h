@@ -36,7 +36,7 @@ static inline bool completion_ring_is_empty(const struct completion_ring *ring)
 }
 
 /* Field by field: a struct assignment becomes wide loads of what was just written by narrow stores,
- * which the processor cannot forward; it cost more than the rest of an 8-byte READ on shm. */
+ * which seems to defeat store forwarding: an 8-byte READ on shm took 73 ns with it, 29 without. */
 static inline void completion_copy(struct rmr_completion *to, const struct rmr_completion *from)
 {
 	to->conn = from->conn;
