@@ -174,6 +174,7 @@ static const struct test tests[] = {
 	{"drop_at_send", test_drop_at_send},
 	{"drop_keeps_what_arrived", test_drop_keeps_what_arrived},
 	{"drop_keeps_mappings", test_drop_keeps_mappings},
+	{"drop_while_posting", test_drop_while_posting},
 	{"drop_limit", test_drop_limit},
 	{"same_seed_same_losses", test_same_seed_same_losses},
 	{"peer_killed", test_peer_killed},

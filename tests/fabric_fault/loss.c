@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "pair.h"
 #include "tests.h"
 
@@ -212,6 +213,31 @@ static void serve_two(struct end *end)
 {
 	end_expect(end, 0, RMR_OP_DISCONNECT, RMR_DISCONNECTED);
 	test_await(end->pipe, end->side);
+}
+
+/* Whoever posts on and on learns of the end all the same, however late completions come. */
+void test_drop_while_posting(void)
+{
+	uint64_t end_ns = clock_deadline_ns(PATIENCE_MS);
+	struct rmr_completion completion = {0};
+	struct peer peer;
+	struct end end;
+	int taken = 0;
+
+	peer_start(&peer, "seed=1", 1, serve_writes);
+	end_connect(&end, &peer, "seed=1,drop_at=1,delay_us=2000");
+	while (completion.op != RMR_OP_DISCONNECT) {
+		struct rmr_work work = end_work(&end, RMR_OP_WRITE, 0, 8, 0);
+
+		taken = taken >= 0 ? rmr_post(end.conns[0], &work, 1) : taken;
+		CHECK(taken >= 0 || taken == RMR_DISCONNECTED);
+		(void)rmr_poll(end.queue, &completion, 1);
+		CHECK(!clock_passed(end_ns));
+	}
+	test_recv(&peer.pipe, TEST_PARENT, (uint64_t[WORKS]){0}, WORKS * 8);
+	test_signal(&peer.pipe, TEST_PARENT);
+	peer_join(&peer);
+	end_close(&end);
 }
 
 void test_drop_limit(void)

@@ -22,6 +22,7 @@ void test_drop_at_write(void);
 void test_drop_at_send(void);
 void test_drop_keeps_what_arrived(void);
 void test_drop_keeps_mappings(void);
+void test_drop_while_posting(void);
 void test_drop_limit(void);
 void test_same_seed_same_losses(void);
 void test_peer_killed(void);
