@@ -177,8 +177,8 @@ static void *race(void *arg)
 
 /*
  * The accesses come one after the other, with nothing that orders them: the relaxed flag does not.
- * Were they to come at the same instant, ThreadSanitizer could miss them: each thread would look for
- * the other's mark before either has left one.
+ * Were they to come at the same instant, ThreadSanitizer could miss them: each thread would look
+ * for the other's mark before either has left one.
  */
 static void races(void)
 {
