@@ -3,7 +3,9 @@
 #include <netinet/in.h>
 #include <string.h>
 
-#include "fabric/tcp/internal.h"
+#include <remora/fabric.h>
+
+#include "fabric/inet.h"
 #include "harness/test.h"
 
 static void test_numeric(void)
@@ -20,8 +22,8 @@ static void test_numeric(void)
 		struct addrinfo *list;
 		char text[64];
 
-		CHECK_OK(address_resolve(cases[i].given, false, &list));
-		address_format(list->ai_addr, list->ai_addrlen, text, sizeof(text));
+		CHECK_OK(inet_resolve(cases[i].given, false, &list));
+		inet_format(list->ai_addr, list->ai_addrlen, text, sizeof(text));
 		CHECK_STR(text, cases[i].formatted);
 		freeaddrinfo(list);
 	}
@@ -51,7 +53,7 @@ static void test_bad(void)
 	for (size_t i = 0; i < TEST_COUNT(cases); i++) {
 		struct addrinfo *list;
 
-		CHECK_STATUS(address_resolve(cases[i], false, &list), RMR_BAD_ADDRESS);
+		CHECK_STATUS(inet_resolve(cases[i], false, &list), RMR_BAD_ADDRESS);
 	}
 }
 
@@ -62,7 +64,7 @@ static void test_wildcard(void)
 	for (size_t i = 0; i < TEST_COUNT(cases); i++) {
 		struct addrinfo *list;
 
-		CHECK_OK(address_resolve(cases[i], true, &list));
+		CHECK_OK(inet_resolve(cases[i], true, &list));
 		freeaddrinfo(list);
 	}
 }
@@ -86,7 +88,7 @@ static void test_listen_everywhere(void)
 		int fd;
 
 		strcat(strcpy(address, hosts[i]), port);
-		CHECK_OK(address_resolve(address, false, &list));
+		CHECK_OK(inet_resolve(address, false, &list));
 		fd = socket(list->ai_family, SOCK_STREAM, 0);
 		if (fd >= 0 || i == 0) /* a machine may lack IPv6 */
 			CHECK_EQ(connect(fd, list->ai_addr, list->ai_addrlen), 0);

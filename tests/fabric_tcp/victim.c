@@ -171,7 +171,7 @@ void victim_check(struct victim *victim)
 
 void victim_expect_lost(struct victim *victim, int lost, enum rmr_status status)
 {
-	for (int i = 0; i < 5000 * TEST_TIME_FACTOR; i++) {
+	for (unsigned i = 0; i < 5000 * TEST_TIME_FACTOR; i++) {
 		if (atomic_load(&victim->board->lost) >= lost)
 			break;
 		test_sleep_ms(1);

@@ -1,9 +1,9 @@
 /*
  * The objects of the tcp provider, and what its files say to each other.
  *
- *	device.c	the provider's table	address.c	host:port and its resolution
- *	region.c	registered memory	listener.c	callers introduce themselves
- *	connect.c	calling a listener	conn.c		life and end of a connection
+ *	device.c	the provider's table	region.c	registered memory
+ *	connect.c	calling a listener	listener.c	callers introduce themselves
+ *	conn.c		life and end of a connection
  *	post.c		initiator: works in	answer.c	initiator: answers come back
  *	serve.c		target: requests	message.c	target: messages, slots, waiting
  *	transmit.c	bytes out		receive.c	bytes in
@@ -45,6 +45,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "fabric/greeter.h"
 #include "fabric/provider.h"
 #include "fabric/tcp/frame.h"
 #include "fabric/tcp/handshake.h"
@@ -275,26 +276,10 @@ static inline bool sequence_before(uint32_t a, uint32_t b)
 	return (int32_t)(a - b) < 0;
 }
 
-/* address.c ------------------------------------------------------------------------------- */
-struct addrinfo;
-
-/* Resolves "host:port", "[v6]:port", "*:port" or ":port". freeaddrinfo the result. */
-enum rmr_status address_resolve(const char *address, bool passive, struct addrinfo **list);
-/* Writes "1.2.3.4:5" or "[::1]:5". */
-void address_format(const struct sockaddr *address, socklen_t length, char *to, size_t size);
-/* Writes the address that peers can use for a listening socket. */
-void address_reachable(int fd, char *to, size_t size);
-
 /* listener.c ------------------------------------------------------------------------------ */
-struct tcp_pending;
 struct tcp_listener {
-	struct rmr_listener base; /* base.fd: epoll set of socket and pending callers */
-	pthread_mutex_t lock;
-	int socket;
-	bool listening;	    /* the socket is watched; not while too many are pending */
-	uint64_t resume_ns; /* no descriptor was free: try again then; 0: not so */
-	int pending_count;
-	struct list pending; /* callers, the oldest first */
+	struct rmr_listener base;
+	struct greeter greeter;
 };
 
 struct tcp_request {

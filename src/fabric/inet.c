@@ -6,17 +6,18 @@
  * is getaddrinfo's, which may ask name servers and then takes as long as they do: that is the
  * one step of connecting that keeps no deadline.
  */
+#include "fabric/inet.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
-#include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/error.h"
-#include "fabric/tcp/internal.h"
 
 #define HOST_MAX 256
 
@@ -47,7 +48,7 @@ static bool split(const char *address, char host[HOST_MAX], char port[16])
 	return true;
 }
 
-enum rmr_status address_resolve(const char *address, bool passive, struct addrinfo **list)
+enum rmr_status inet_resolve(const char *address, bool passive, struct addrinfo **list)
 {
 	struct addrinfo hints = {.ai_family = AF_UNSPEC,
 				 .ai_socktype = SOCK_STREAM,
@@ -71,7 +72,7 @@ enum rmr_status address_resolve(const char *address, bool passive, struct addrin
 	return RMR_OK;
 }
 
-void address_format(const struct sockaddr *address, socklen_t length, char *to, size_t size)
+void inet_format(const struct sockaddr *address, socklen_t length, char *to, size_t size)
 {
 	char host[HOST_MAX], port[16];
 
@@ -110,7 +111,7 @@ static struct in_addr own_address(void)
 	return own.sin_addr;
 }
 
-void address_reachable(int fd, char *to, size_t size)
+void inet_reachable(int fd, char *to, size_t size)
 {
 	struct sockaddr_storage bound;
 	socklen_t length = sizeof(bound);
@@ -132,8 +133,24 @@ void address_reachable(int fd, char *to, size_t size)
 	}
 	if (wildcard) {
 		any.sin_addr = own_address();
-		address_format((struct sockaddr *)&any, sizeof(any), to, size);
+		inet_format((struct sockaddr *)&any, sizeof(any), to, size);
 		return;
 	}
-	address_format((struct sockaddr *)&bound, length, to, size);
+	inet_format((struct sockaddr *)&bound, length, to, size);
+}
+
+void inet_keep_alive(int fd, int dead_after_ms)
+{
+	int one = 1, count = 3;
+	int idle_s = dead_after_ms / 2000 > 0 ? dead_after_ms / 2000 : 1;
+	int interval_s = dead_after_ms / 6000 > 0 ? dead_after_ms / 6000 : 1;
+	unsigned user_timeout_ms = (unsigned)dead_after_ms;
+
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	(void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof(interval_s));
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout_ms,
+			 sizeof(user_timeout_ms));
 }

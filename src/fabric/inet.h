@@ -1,0 +1,26 @@
+/*
+ * Internet addresses: "host:port" as people write them, and the other way round. For providers that
+ * meet by sockets or by RDMA CM.
+ */
+#ifndef FABRIC_INET_H
+#define FABRIC_INET_H
+
+#include <netdb.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/socket.h>
+
+#include <remora/status.h>
+
+/* Resolves "host:port", "[v6]:port", "*:port" or ":port"; passive: to listen there. freeaddrinfo
+ * the result. */
+enum rmr_status inet_resolve(const char *address, bool passive, struct addrinfo **list);
+/* Writes "1.2.3.4:5" or "[::1]:5". */
+void inet_format(const struct sockaddr *address, socklen_t length, char *to, size_t size);
+/* Writes the address that peers can use for a listening socket. */
+void inet_reachable(int fd, char *to, size_t size);
+
+/* A connected socket sends at once, and fails when the other host is silent for so long. */
+void inet_keep_alive(int fd, int dead_after_ms);
+
+#endif
