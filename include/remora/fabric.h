@@ -81,6 +81,8 @@ enum rmr_capability {
 	RMR_CAP_ATOMIC_CPU = 1 << 2,   /* ... and atomic against the CPU's own atomics as well: the
 					* owner may read and change such words by those */
 	RMR_CAP_MAP = 1 << 3,	       /* a peer's arena can be mapped: rmr_remote_pointer */
+	RMR_CAP_OFFLOAD = 1 << 4,      /* READ, WRITE and atomics cost the target's processor
+					* nothing: they go on even if its program is stopped */
 };
 
 struct rmr_device_info {
@@ -333,8 +335,9 @@ RMR_MUST_CHECK enum rmr_status rmr_connect(struct rmr_queue *queue, const char *
 					   struct rmr_conn **conn);
 
 /* Closes a connection at any moment. What was sent and completed still reaches the peer, who then
- * gets RMR_OP_DISCONNECT; what had not completed is dropped. Nothing of the connection comes out of
- * the queue afterwards. Slots not yet released stay valid. */
+ * gets RMR_OP_DISCONNECT; what had not completed is dropped. What the peer has in flight fails there,
+ * even if it was carried out here: a peer that must know lets its operations complete first. Nothing
+ * of the connection comes out of the queue afterwards. Slots not yet released stay valid. */
 void rmr_conn_close(struct rmr_conn *conn);
 
 struct rmr_conn_info {

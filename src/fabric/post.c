@@ -86,8 +86,11 @@ int rmr_post(struct rmr_conn *conn, const struct rmr_work *works, int count)
 	if (good == 0)
 		return status;
 	taken = conn->provider->post(conn, works, good);
-	if (taken == 0)
+	if (taken == 0) {
+		/* Room comes from what is done, so what was held back must not wait any longer. */
+		rmr_flush(conn);
 		return 0;
+	}
 	conn->held += (uint32_t)taken;
 	if (!(works[taken - 1].flags & RMR_MORE) || conn->held >= conn->options.auto_flush ||
 	    taken < count)

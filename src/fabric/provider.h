@@ -144,6 +144,9 @@ struct rmr_request {
 struct rmr_provider {
 	const char *name; /* of its devices: "tcp", and "tcp:..." */
 	uint8_t id;	  /* in descriptors */
+	/* queue->recv has twice as many slots as the program asked for: messages land before it is
+	 * known whether the program may have another one. */
+	bool doubles_slots;
 
 	size_t device_size, region_size, queue_size, conn_size, remote_size, listener_size,
 		request_size;

@@ -56,6 +56,7 @@ enum rmr_status rmr_queue_open(struct rmr_device *device, const struct rmr_queue
 			       struct rmr_queue **out)
 {
 	struct rmr_queue *queue = calloc(1, device->provider->queue_size);
+	uint32_t spread = device->provider->doubles_slots ? 2 : 1;
 	enum rmr_status status;
 
 	if (!queue)
@@ -77,7 +78,8 @@ enum rmr_status rmr_queue_open(struct rmr_device *device, const struct rmr_queue
 	status = open_descriptors(queue);
 	if (status != RMR_OK)
 		goto free_queue;
-	status = recv_pool_init(&queue->recv, queue->options.recv_slots, queue->options.recv_size);
+	status = recv_pool_init(&queue->recv, queue->options.recv_slots * spread,
+				queue->options.recv_size);
 	if (status != RMR_OK)
 		goto close_descriptors;
 	/* One entry for each message that can lie in a slot, and as many for immediates. */

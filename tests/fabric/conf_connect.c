@@ -19,6 +19,11 @@ static bool on_tcp(void)
 	return fixture.host != NULL;
 }
 
+static bool on_adapter(void)
+{
+	return strncmp(fixture.device, "verbs", 5) == 0;
+}
+
 static uint64_t elapsed_ms(uint64_t begin_ns)
 {
 	return (clock_now_ns() - begin_ns) / 1000000;
@@ -152,12 +157,17 @@ static bool knows_localhost(void)
 
 static void test_addresses(void)
 {
-	char name[128], path[128];
+	char name[128], path[128], host[128];
 	const char *tcp[] = {"127.0.0.1:0", "*:0", ":0", "[::1]:0",
 			     knows_localhost() ? "localhost:0" : "127.0.0.2:0"};
+	/* Adapters have addresses of their own, and none of the loopback device's. */
+	const char *adapter[] = {fixture_address(host), "*:0", ":0"};
 	const char *shm[] = {name, path, name};
-	const char **addresses = on_tcp() ? tcp : shm;
-	int count = on_tcp() ? (int)TEST_COUNT(tcp) : (int)TEST_COUNT(shm), i;
+	const char **addresses = !on_tcp() ? shm : on_adapter() ? adapter : tcp;
+	int count = !on_tcp()	   ? (int)TEST_COUNT(shm)
+		    : on_adapter() ? (int)TEST_COUNT(adapter)
+				   : (int)TEST_COUNT(tcp);
+	int i;
 	struct peer peer;
 	struct node node = {0};
 

@@ -49,7 +49,8 @@ static void check_usage(const struct usage *before, const char *who)
 			  now.bytes);
 }
 
-/* Serves one caller after the other: exports, gets a message, answers, sees the end. */
+/* Serves one caller after the other: exports, gets a message, and closes, or sees the end. Who
+ * closes does so when the other one's operations are done: what is in flight then may fail. */
 static void serve_callers(struct node *node)
 {
 	int *count = node->arg, i;
@@ -67,8 +68,12 @@ static void serve_callers(struct node *node)
 		node->memory = memories[i / 2 % 2];
 		node_export(node);
 		node_recv(node, 100, 1);
-		if (i % 2)
+		if (i % 2) {
+			test_signal(node->pipe, TEST_CHILD);
 			node_expect_disconnect(node, node->conn);
+		} else {
+			test_await(node->pipe, TEST_CHILD);
+		}
 		rmr_conn_close(node->conn);
 		node->conn = NULL;
 	}
@@ -97,8 +102,12 @@ static void check_reconnects(int count)
 		work = work_of(&node, RMR_OP_READ, 0, 4096, 0);
 		node_do(&node, &work);
 		node_send(&node, 100, 1);
-		if (i % 2 == 0)
+		if (i % 2 == 0) {
+			test_signal(&peer.pipe, TEST_PARENT);
 			node_expect_disconnect(&node, node.conn);
+		} else {
+			test_await(&peer.pipe, TEST_PARENT);
+		}
 		rmr_conn_close(node.conn); /* and with it the remote */
 		node.conn = NULL;
 		node.remote = NULL;

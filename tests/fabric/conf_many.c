@@ -18,12 +18,13 @@ struct many {
 	int conns, rounds;
 };
 
-/* Echoes every message on the connection it came from, until all connections are gone. */
+/* Echoes every message on the connection it came from, until all connections are gone. Tells when
+ * all echoes are known to have arrived: what is in flight when the peer closes may fail. */
 static void echo_many(struct node *node)
 {
 	const struct many *many = node->arg;
 	struct rmr_queue_options options = {.recv_slots = 64, .recv_size = 512};
-	int gone = 0, i;
+	int gone = 0, done = 0, i;
 
 	node_open(node, &options);
 	node_listen(node);
@@ -31,9 +32,13 @@ static void echo_many(struct node *node)
 		node_accept(node, NULL);
 	while (gone < many->conns) {
 		struct rmr_completion c = node_next(node);
-		struct rmr_work work = {.op = RMR_OP_SEND, .flags = RMR_INLINE | RMR_UNSIGNALED};
+		struct rmr_work work = {.op = RMR_OP_SEND, .flags = RMR_INLINE};
 
-		if (c.op == RMR_OP_RECV) {
+		if (c.op == RMR_OP_SEND) {
+			CHECK_EQ(c.status, RMR_OK);
+			if (++done == many->conns * many->rounds)
+				test_signal(node->pipe, TEST_CHILD);
+		} else if (c.op == RMR_OP_RECV) {
 			work.local = c.data;
 			work.length = c.length;
 			CHECK_EQ(rmr_post(c.conn, &work, 1), 1);
@@ -96,6 +101,7 @@ static void check_many(struct many many)
 		else
 			say(c.conn, (uint32_t)i, round[i]);
 	}
+	test_await(&peer.pipe, TEST_PARENT);
 	for (i = 0; i < (uintptr_t)many.conns; i++)
 		rmr_conn_close(conns[i]);
 	node.conn = NULL;

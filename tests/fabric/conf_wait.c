@@ -60,13 +60,13 @@ static void test_wake(void)
 		CHECK_EQ(pthread_create(&thread, NULL, wake_later, node.queue), 0);
 		begin_ns = clock_now_ns();
 		CHECK_EQ(rmr_wait(node.queue, &c, 1, PATIENCE_MS), 0);
-		CHECK(clock_now_ns() - begin_ns < 2000000000u * TEST_TIME_FACTOR);
+		CHECK(clock_now_ns() - begin_ns < 2000000000ull * TEST_TIME_FACTOR);
 		CHECK_EQ(pthread_join(thread, NULL), 0);
 		/* ... and one that is about to sleep does not even begin, once. */
 		rmr_queue_wake(node.queue);
 		begin_ns = clock_now_ns();
 		CHECK_EQ(rmr_wait(node.queue, &c, 1, PATIENCE_MS), 0);
-		CHECK(clock_now_ns() - begin_ns < 1000000000u * TEST_TIME_FACTOR);
+		CHECK(clock_now_ns() - begin_ns < 1000000000ull * TEST_TIME_FACTOR);
 		begin_ns = clock_now_ns();
 		CHECK_EQ(rmr_wait(node.queue, &c, 1, 40), 0);
 		CHECK(clock_now_ns() - begin_ns >= 39000000u);

@@ -50,6 +50,12 @@ static void test_remote_read(void)
 	CHECK_STR(run("02_remote_read", "tcp", 0), "client read: a remora travels with a shark\n");
 }
 
+static void test_two_adapters(void)
+{
+	CHECK_STR(run("03_two_adapters", "", 0), "client read: 8 MiB over device 0, tcp\n"
+						 "client read: 8 MiB over device 1, tcp\n");
+}
+
 /* A device that does not exist is named, and the program fails. */
 static void test_no_device(void)
 {
@@ -60,6 +66,7 @@ static void test_no_device(void)
 static const struct test tests[] = {
 	{"example_01_hello", test_hello},
 	{"example_02_remote_read", test_remote_read},
+	{"example_03_two_adapters", test_two_adapters},
 	{"example_without_a_device", test_no_device},
 };
 

@@ -265,6 +265,21 @@ static void test_random(void)
 		CHECK(seen[i]);
 }
 
+static void test_time_scale(void)
+{
+	unsigned plain;
+
+	CHECK_EQ(unsetenv("TEST_TIME_SCALE"), 0);
+	plain = test_time_factor();
+	CHECK_EQ(plain, TEST_HAS_SANITIZER ? 5 : 1);
+	CHECK_EQ(setenv("TEST_TIME_SCALE", "3", 1), 0);
+	CHECK_EQ(test_time_factor(), 3 * plain);
+	CHECK_EQ(setenv("TEST_TIME_SCALE", "nonsense", 1), 0);
+	CHECK_EQ(test_time_factor(), plain);
+	CHECK_EQ(setenv("TEST_TIME_SCALE", "100000000000", 1), 0);
+	CHECK_EQ(test_time_factor(), 100 * plain);
+}
+
 static const struct test tests[] = {
 	{"reasons", test_reasons},
 	{"outcomes", test_outcomes},
@@ -277,6 +292,7 @@ static const struct test tests[] = {
 	{"kill_and_wait", test_kill_and_wait},
 	{"counting", test_counting},
 	{"random", test_random},
+	{"time_scale", test_time_scale},
 };
 
 int main(int argc, char **argv)

@@ -17,6 +17,19 @@
 #include "harness/test.h"
 
 #define AWAIT_TIMEOUT_MS (10000 * TEST_TIME_FACTOR)
+#define TIME_SCALE_MAX	 100
+
+unsigned test_time_factor(void)
+{
+	const char *text = getenv("TEST_TIME_SCALE");
+	long scale = text != NULL ? strtol(text, NULL, 10) : 1;
+
+	if (scale < 1)
+		scale = 1;
+	if (scale > TIME_SCALE_MAX)
+		scale = TIME_SCALE_MAX;
+	return (unsigned)scale * (TEST_HAS_SANITIZER ? 5 : 1);
+}
 
 pid_t test_spawn(void (*fn)(void *), void *arg)
 {

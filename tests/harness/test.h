@@ -57,8 +57,12 @@
 #endif
 #define TEST_HAS_SANITIZER (TEST_HAS_ASAN || TEST_HAS_TSAN)
 
-/* Sanitizers make code several times slower: time limits are multiplied by this. */
-#define TEST_TIME_FACTOR (TEST_HAS_SANITIZER ? 5 : 1)
+/*
+ * Time limits are multiplied by this, for sanitizers make code several times slower. So does an
+ * emulated machine: the environment variable TEST_TIME_SCALE (1 to 100) is a further factor.
+ */
+#define TEST_TIME_FACTOR test_time_factor()
+unsigned test_time_factor(void);
 
 #define TEST_DEFAULT_TIMEOUT_S 60
 

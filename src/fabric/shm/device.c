@@ -33,7 +33,8 @@ static enum rmr_status device_init(struct rmr_device *base, const char *instance
 	list_init(&device->conns);
 	for (uint32_t i = 0; i < SHM_MAX_REGIONS; i++)
 		device->free_indexes[device->free_count++] = (uint16_t)(SHM_MAX_REGIONS - 1 - i);
-	base->info.capabilities = RMR_CAP_ATOMIC | RMR_CAP_ATOMIC_CPU | RMR_CAP_MAP;
+	base->info.capabilities =
+		RMR_CAP_ATOMIC | RMR_CAP_ATOMIC_CPU | RMR_CAP_MAP | RMR_CAP_OFFLOAD;
 	base->info.max_message = SHM_MAX_MESSAGE;
 	base->info.max_transfer = (size_t)1 << 46;
 	base->info.max_inline = SHM_MAX_INLINE;

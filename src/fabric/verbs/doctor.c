@@ -1,0 +1,122 @@
+/*
+ * Why verbs do not work here, and what to do about it. Whoever meets one of these messages has
+ * probably never set up RDMA before, so each says the next step.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "fabric/verbs/internal.h"
+
+void doctor_no_device(char *to, size_t size)
+{
+	if (access("/sys/class/infiniband", F_OK) != 0)
+		snprintf(to, size,
+			 "no RDMA in this kernel; with an adapter: modprobe its driver and "
+			 "ib_uverbs; without: modprobe rdma_rxe; rdma link add rxe0 type rxe "
+			 "netdev NIC (docs/providers.md)");
+	else if (access("/dev/infiniband", F_OK) != 0)
+		snprintf(to, size,
+			 "no /dev/infiniband: modprobe ib_uverbs rdma_ucm; in a container give it "
+			 "with --device=/dev/infiniband");
+	else
+		snprintf(to, size,
+			 "no RDMA adapter; a software one on any network card: modprobe rdma_rxe; "
+			 "rdma link add rxe0 type rxe netdev NIC (docs/providers.md)");
+}
+
+static const char *port_state(struct ibv_device *device)
+{
+	struct ibv_context *context = ibv_open_device(device);
+	struct ibv_device_attr attr;
+	const char *state = "down";
+
+	if (!context)
+		return "cannot be opened";
+	if (ibv_query_device(context, &attr) != 0)
+		attr.phys_port_cnt = 0;
+	for (uint8_t i = 1; i <= attr.phys_port_cnt; i++) {
+		struct ibv_port_attr port;
+
+		if (ibv_query_port(context, i, &port) == 0 && port.state == IBV_PORT_ACTIVE)
+			state = "active";
+	}
+	ibv_close_device(context);
+	return state;
+}
+
+void doctor_list_devices(char *to, size_t size)
+{
+	int count = 0;
+	struct ibv_device **list = ibv_get_device_list(&count);
+	size_t used = 0;
+
+	to[0] = '\0';
+	for (int i = 0; list && i < count && used < size; i++)
+		used += (size_t)snprintf(to + used, size - used, "%s%s (%s)", i ? ", " : "",
+					 ibv_get_device_name(list[i]), port_state(list[i]));
+	if (count == 0)
+		snprintf(to, size, "none");
+	if (list)
+		ibv_free_device_list(list);
+}
+
+enum rmr_status doctor_open_failed(const char *device, int error)
+{
+	if (error == EACCES || error == EPERM)
+		return error_errno(RMR_DENIED, error,
+				   "no permission for %s: its file in /dev/infiniband must be "
+				   "readable and writable for this user (a group 'rdma' and a udev "
+				   "rule; in a container --device=/dev/infiniband)",
+				   device);
+	if (error == ENOENT || error == ENXIO || error == ENODEV)
+		return error_errno(RMR_NO_DEVICE, error,
+				   "%s has no file in /dev/infiniband; modprobe ib_uverbs", device);
+	return error_errno(RMR_SYSTEM, error, "cannot open %s", device);
+}
+
+/* What the process has pinned already, in bytes. */
+static unsigned long long pinned_bytes(void)
+{
+	unsigned long long kib = 0;
+	FILE *file = fopen("/proc/self/status", "r");
+	char line[256];
+
+	while (file && fgets(line, sizeof(line), file)) {
+		if (sscanf(line, "VmPin: %llu kB", &kib) == 1)
+			break;
+	}
+	if (file)
+		fclose(file);
+	return kib << 10;
+}
+
+enum rmr_status doctor_register_failed(const void *address, size_t length, int error)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	uintptr_t first = (uintptr_t)address / page * page;
+	uintptr_t end = ((uintptr_t)address + length + page - 1) / page * page;
+	unsigned long long needed = pinned_bytes() + (end - first);
+	struct rlimit limit;
+
+	if ((error == ENOMEM || error == EAGAIN || error == EPERM) &&
+	    getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+	    needed > limit.rlim_cur)
+		return error_errno(
+			RMR_NO_MEMORY, error,
+			"the adapter must pin %llu KiB in all, and %llu KiB are allowed: raise the "
+			"limit to at least %llu (ulimit -l, LimitMEMLOCK= of a systemd unit, "
+			"/etc/security/limits.conf, --ulimit memlock=-1 of a container)",
+			needed >> 10, (unsigned long long)limit.rlim_cur >> 10, needed >> 10);
+	if (error == EFAULT)
+		return error_errno(RMR_INVALID, error,
+				   "the memory is not mapped, or not writable although it must be");
+	if (error == ENOMEM)
+		return error_errno(RMR_NO_MEMORY, error,
+				   "the adapter or the kernel has no room for this region");
+	return error_errno(RMR_SYSTEM, error, "the adapter does not take this region");
+}
