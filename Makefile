@@ -4,7 +4,8 @@ PREFIX  ?= /usr/local
 DESTDIR ?=
 
 .DEFAULT_GOAL := all
-.PHONY: all run test test-fast test-planted bench bench-fabric lint format install clean help
+.PHONY: all run test test-fast test-verbs test-planted bench bench-fabric bench-verbs vm-shell
+.PHONY: lint format install clean help
 MAKEFLAGS += --no-print-directory
 
 all: ## build everything, optimized, into build/ (this is what plain `make` does)
@@ -16,11 +17,20 @@ run: ## install what is missing, build, and show it at work: two processes on th
 	@if [ -x scripts/tour ]; then scripts/tour; else build/bin/examples/02_remote_read; fi
 
 test: ## install what is missing, then lint and run all tests, also with sanitizers and fuzzers
-	@scripts/setup
+	@scripts/setup lab
 	@scripts/test
 
 test-fast: ## the fast tests of the release build only
 	@scripts/test --fast
+
+test-verbs: ## the tests with kernel verbs only, in emulated guests (part of `make test`)
+	@scripts/setup lab
+	@scripts/test-verbs
+
+vm-shell: ## a shell in an emulated guest that has kernel verbs, to try things by hand
+	@scripts/setup lab
+	@scripts/build release
+	@scripts/vm-shell
 
 test-planted: ## show that the tests can fail: plant bugs in a copy of the tree (two minutes)
 	@scripts/setup
@@ -32,6 +42,11 @@ bench-fabric: ## the fabric beside other transports, with the ratios
 	@scripts/setup bench
 	@scripts/build release
 	@scripts/bench-fabric
+
+bench-verbs: ## the fabric on verbs beside perftest, in an emulated guest
+	@scripts/setup lab
+	@scripts/build release
+	@scripts/bench-verbs
 
 lint: ## formatting, static analysis, and the rules of the tree
 	@scripts/lint

@@ -45,6 +45,7 @@ LAYER_RANKS = {
 PUBLIC_HEADER_LAYERS = {
     "status.h": "base",
     "fabric.h": "fabric",
+    "domains.h": "fabric",
     "rdma.h": "rdma",
     "mesh.h": "rdma",
     "pingpong.h": "rdma",

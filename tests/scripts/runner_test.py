@@ -15,11 +15,16 @@ GOOD = SHELL + "echo 'ok one (1 ms)'\necho '1 passed, 0 failed, 0 skipped'\n"
 # Says with which options it was called, as a skip, so that it shows in the summary.
 TELLS = SHELL + 'echo "skip tells: options \'$*\'"\necho "2 passed, 0 failed, 1 skipped"\n'
 
+NO_LAB = "def run(report):\n    pass\n"
 
-def make_tree(root, programs=None, fuzzers=None, corpus=(), lint=SHELL, build=SHELL):
+
+def make_tree(root, programs=None, fuzzers=None, corpus=(), lint=SHELL, build=SHELL,
+              lab=NO_LAB):
     """programs: name -> (script, labels). Every preset has the same ones."""
-    shutil.copytree(ROOT / "scripts", root / "scripts",
-                    ignore=lambda _, names: [name for name in names if name != "test"])
+    (root / "scripts").mkdir()
+    for name in ("test", "testreport.py"):
+        shutil.copy(ROOT / "scripts" / name, root / "scripts")
+    write_tree(root, {"scripts/lab/__init__.py": "", "scripts/lab/suite.py": lab})
     tests = []
     for name, (script, labels) in (programs or {}).items():
         write_tree(root, {f"programs/{name}": script}, executable=True)
@@ -126,10 +131,22 @@ def test_fuzzers(root):
     expect_last_line(output, "2 passed, 2 failed, 0 skipped")
 
 
+def test_lab(root):
+    """What the lab adds is in the same sum, and runs once."""
+    make_tree(root, lab="def run(report):\n"
+                        "    report.announce('verbs/x')\n"
+                        "    report.count_program('verbs/x', 0, '5 passed, 0 failed, 0 skipped')\n"
+                        "    report.skip('verbs/y', 'no QEMU')\n")
+    code, output = run_script(root)
+    expect(code, output, 0, "] verbs/x\n        5 passed, 0 failed, 0 skipped\n",
+           "\nskip verbs/y: no QEMU\n")
+    expect_last_line(output, "6 passed, 0 failed, 1 skipped")
+
+
 TESTS = [("sums", test_sums, ()), ("skips_are_named", test_skips_are_named, ()),
          ("fast", test_fast, ()), ("labels", test_labels, ()),
          ("lint_fails", test_lint_fails, ()), ("build_fails", test_build_fails, ()),
-         ("fuzzers", test_fuzzers, ())]
+         ("fuzzers", test_fuzzers, ()), ("lab", test_lab, ())]
 TESTS += [(name, test_bad_program, rest) for name, *rest in BAD_PROGRAMS]
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ SETUP = ROOT / "scripts" / "setup"
 def package_names():
     """All packages that the script names, from its own lists."""
     text = SETUP.read_text()
-    lists = re.findall(r"^(required|optional|bench)='\n(.*?)^'", text, re.M | re.S)
+    lists = re.findall(r"^(required|optional|lab|bench)='\n(.*?)^'", text, re.M | re.S)
     return {name: [line.split()[0] for line in body.splitlines()] for name, body in lists}
 
 
@@ -48,7 +48,8 @@ def expect_calls(calls, *expected):
 
 
 def test_nothing_missing(root):
-    code, output, calls = run_setup(root, package_names()["bench"])
+    names = package_names()
+    code, output, calls = run_setup(root, names["bench"] + names["lab"])
     expect(code, output, 0)
     expect_calls(calls)
     if output:
@@ -74,6 +75,19 @@ def test_optional_failure_is_a_warning(root):
     expect_calls(calls, "update", "install cmake", "install libfabric-dev")
 
 
+def test_lab(root):
+    code, output, calls = run_setup(root, ["qemu-system-x86", "ucx-utils"], "lab")
+    expect(code, output, 0, "qemu-system-x86", "emulates a machine")
+    expect_calls(calls, "update", "install qemu-system-x86")
+
+
+def test_lab_failure_is_a_warning(root):
+    code, output, calls = run_setup(root, ["cmake", "perftest"], "lab", apt_fails_for="perftest")
+    expect(code, output, 0,
+           "perftest could not be installed; the tests with kernel verbs are skipped")
+    expect_calls(calls, "update", "install cmake", "install perftest")
+
+
 def test_required_failure(root):
     code, output, _ = run_setup(root, ["cmake"], apt_fails_for="cmake")
     expect(code, output, 1, "apt-get install cmake failed:", "broken")
@@ -87,12 +101,13 @@ def test_update_failure_is_a_warning(root):
 
 def test_wrong_use(root):
     code, output, calls = run_setup(root, [], "everything")
-    expect(code, output, 2, "usage: scripts/setup [bench]")
+    expect(code, output, 2, "usage: scripts/setup [bench|lab]")
     expect_calls(calls)
 
 
 TESTS = [(function.__name__.removeprefix("test_"), function, ()) for function in (
-    test_nothing_missing, test_installs_the_missing, test_bench,
+    test_nothing_missing, test_installs_the_missing, test_bench, test_lab,
+    test_lab_failure_is_a_warning,
     test_optional_failure_is_a_warning, test_required_failure, test_update_failure_is_a_warning,
     test_wrong_use)]
 
