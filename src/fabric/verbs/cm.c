@@ -229,7 +229,7 @@ static enum rmr_status resolve(struct verbs_conn *conn, struct rdma_event_channe
 	if (status != RMR_OK)
 		return status;
 	if (!is_our_device(conn_device(conn), conn->id))
-		return error_set(RMR_REFUSED,
+		return error_set(RMR_BAD_ADDRESS,
 				 "the way there is through adapter %s, and this device is %s: open "
 				 "'verbs:%s'",
 				 ibv_get_device_name(conn->id->verbs->device),
@@ -260,7 +260,9 @@ static enum rmr_status shake_hands(struct verbs_conn *conn, struct rdma_event_ch
 		status = move(conn, IBV_QPS_RTR, NULL);
 	if (status == RMR_OK)
 		status = move(conn, IBV_QPS_RTS, NULL);
-	if (status == RMR_OK && rdma_establish(conn->id) != 0)
+	/* EINVAL: a listener that had little to say has hung up already. What it said has arrived,
+	 * and its goodbye is the next event. */
+	if (status == RMR_OK && rdma_establish(conn->id) != 0 && errno != EINVAL)
 		status = error_errno(RMR_SYSTEM, errno, "RDMA CM cannot establish the connection");
 	return status;
 }

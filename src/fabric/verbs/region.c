@@ -3,7 +3,7 @@
  *
  * A region is one memory region of the adapter, with just the remote rights that were asked for.
  * Its key is the adapter's: 32 bits that hold for every queue pair of this device (of one
- * protection domain). That is what verbs offer; docs/security.md says what follows from it. On top
+ * protection domain). That is what verbs offer; SECURITY.md says what follows from it. On top
  * of it, so that mistakes are caught before they reach the wire, a descriptor is sealed for its
  * connection: with a hash over all its bytes, seeded by a secret that the owner told the peer when
  * they met. A descriptor that was altered, or granted on another connection, is refused with
