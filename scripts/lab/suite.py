@@ -1,29 +1,43 @@
 """What `make test-verbs` runs, and `make test` with it.
 
-A program of the build is one line in PROGRAMS: it runs in a guest alone, with rxe0 (10.77.0.1,
-fd77::1) and rxe1 (10.78.0.1, fd78::1), and ends with the usual closing line. What needs two hosts,
-or a hand from outside, is a script tests/verbs_lab/*_test.py that boots its own guests.
+A program of the build is one line in GUESTS: it runs in a guest alone, with rxe0 (10.77.0.1,
+fd77::1) and rxe1 (10.78.0.1, fd78::1), and ends with the usual closing line. Two guests run side by
+side, each on one core. What needs two hosts, or a hand from outside, is a script
+tests/verbs_lab/*_test.py that boots its own guests.
 """
 
 import subprocess
+import threading
 
 import testreport
-from lab.guest import Guest, GuestFailure
+from lab.guest import Guest
 from lab.image import get_image
 from lab.kernel import Unavailable
 from testreport import LOGS, ROOT
 
 CONFORMANCE = "build/tests/fabric_conformance"
-# name, command, and how long it may take
-PROGRAMS = [
-    ("fabric_conformance_verbs", f"{CONFORMANCE} --provider verbs --host 10.77.0.1", 1800),
-    ("fabric_conformance_verbs_socket",
-     f"{CONFORMANCE} --provider verbs:rxe0,socket --host 10.77.0.1 ", 1800),
-    ("verbs_cm_hostile_test", "build/tests/verbs_cm_hostile_test", 600),
-    ("verbs_hostile_test", "build/tests/verbs_hostile_test", 900),
-    # It takes rights and links away, and gives them back: so after all others.
-    ("verbs_doctor_test", "build/tests/verbs_doctor_test guest", 300),
+# For each guest: name, command, and how long it may take. Both guests take about as long.
+GUESTS = [
+    [
+        ("fabric_conformance_verbs", f"{CONFORMANCE} --provider verbs --host 10.77.0.1", 1800),
+    ],
+    [
+        ("fabric_conformance_verbs_socket",
+         f"{CONFORMANCE} --provider verbs:rxe0,socket --host 10.77.0.1 --fast", 1800),
+        # What could depend on the address family is in these.
+        ("fabric_conformance_verbs_ipv6",
+         f"{CONFORMANCE} --provider verbs --host [fd77::1] --filter connect_", 300),
+        ("fabric_conformance_verbs_socket_ipv6",
+         f"{CONFORMANCE} --provider verbs:socket --host [fd77::1] --filter connect_", 300),
+        ("domains_verbs", "build/tests/domains_test --device verbs:rxe0 --address 10.77.0.1:0 "
+         "--device verbs:rxe1 --address 10.78.0.1:0 --large-kib 1024", 600),
+        ("verbs_cm_hostile_test", "build/tests/verbs_cm_hostile_test", 600),
+        ("verbs_hostile_test", "build/tests/verbs_hostile_test", 900),
+        # It takes rights and links away, and gives them back: so after all others.
+        ("verbs_doctor_test", "build/tests/verbs_doctor_test guest", 300),
+    ],
 ]
+PROGRAMS = [entry for entries in GUESTS for entry in entries]
 SCRIPTS = sorted((ROOT / "tests" / "verbs_lab").glob("*_test.py"))
 SCRIPT_TIMEOUT_S = 1800
 # The guest is emulated: several times slower than the machine that it runs on.
@@ -43,38 +57,50 @@ def check_build():
 
 
 class Lab:
-    """A guest for all programs, booted when the first needs it, and again after it has failed."""
+    """A guest for some programs, booted when the first needs it, and again after it has failed."""
 
-    def __init__(self, image, programs):
-        self.image, self.programs, self.guest = image, programs, None
+    def __init__(self, image, number, programs, report, lock):
+        self.image, self.name, self.programs = image, f"suite{number}", programs
+        self.report, self.lock = report, lock
+        self.guest = None
 
-    def run(self, name, command, timeout_s, output):
+    def run_all(self):
+        try:
+            for entry in self.programs:
+                self.run_program(*entry)
+        finally:
+            self.close()
+
+    def run_program(self, name, command, timeout_s):
+        where = f"verbs/{name}"
+        with self.lock:
+            self.report.announce(f"{where} begins")
+        try:
+            with open(LOGS / f"verbs-{name}.log", "wb", buffering=0) as output:
+                result = self.run_in_guest(command, timeout_s, output)
+        except Exception as failure:  # whatever it is, the program has not passed
+            self.close()
+            with self.lock:
+                self.report.announce(where)
+                testreport.print_indented(str(failure))
+                reason = str(failure) or type(failure).__name__
+                self.report.fail(where, reason.split("\n", maxsplit=1)[0])
+            return
+        with self.lock:
+            self.report.announce(where)
+            self.report.count_program(where, result.code, result.output)
+
+    def run_in_guest(self, command, timeout_s, output):
         """A Result; the output also goes to a file as it comes."""
         if not self.guest:
-            self.guest = Guest(self.image, self.programs, name="suite")
-        try:
-            return self.guest.run(command, timeout_s, ENVIRONMENT, on_output=output.write)
-        except GuestFailure:
-            self.close()
-            raise
+            files = sorted({path for entry in self.programs for path in program_files(entry[1])})
+            self.guest = Guest(self.image, files, name=self.name, cpus=1)
+        return self.guest.run(command, timeout_s, ENVIRONMENT, on_output=output.write)
 
     def close(self):
         if self.guest:
             self.guest.close()
             self.guest = None
-
-
-def run_program(report, lab, name, command, timeout_s):
-    where = f"verbs/{name}"
-    report.announce(where)
-    try:
-        with open(LOGS / f"verbs-{name}.log", "wb", buffering=0) as output:
-            result = lab.run(name, command, timeout_s, output)
-    except GuestFailure as failure:
-        testreport.print_indented(str(failure))
-        report.fail(where, str(failure).split("\n", maxsplit=1)[0])
-        return
-    report.count_program(where, result.code, result.output)
 
 
 def run_script(report, script):
@@ -87,20 +113,22 @@ def run(report, text=""):
     """Runs everything whose name contains the text, and counts it in the report. What cannot run
     on this machine is skipped by name."""
     LOGS.mkdir(parents=True, exist_ok=True)
-    programs = [entry for entry in PROGRAMS if text in entry[0]]
+    guests = [[entry for entry in entries if text in entry[0]] for entries in GUESTS]
     scripts = [script for script in SCRIPTS if text in script.stem]
     try:
         check_build()
         image = get_image()
     except Unavailable as reason:
-        for name in [entry[0] for entry in programs] + [script.stem for script in scripts]:
+        names = [entry[0] for entries in guests for entry in entries]
+        for name in names + [script.stem for script in scripts]:
             report.skip(f"verbs/{name}", str(reason))
         return
-    lab = Lab(image, sorted({path for entry in programs for path in program_files(entry[1])}))
-    try:
-        for entry in programs:
-            run_program(report, lab, *entry)
-    finally:
-        lab.close()
+    lock = threading.Lock()
+    labs = [Lab(image, number, entries, report, lock) for number, entries in enumerate(guests)]
+    threads = [threading.Thread(target=lab.run_all) for lab in labs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     for script in scripts:
         run_script(report, script)

@@ -50,7 +50,7 @@ struct stranger_event stranger_await(struct stranger *stranger);
 /* ... which must be this one. */
 struct stranger_event stranger_expect(struct stranger *stranger, enum rdma_cm_event_type type);
 
-/* Calling: finds the way to "host:port" and makes a queue pair; sends a request with these bytes. */
+/* Calling: finds the way to "host:port" and makes a queue pair; sends a request with bytes. */
 void stranger_resolve(struct stranger *stranger, const char *address);
 void stranger_call(struct stranger *stranger, const void *data, size_t length);
 /* All of it as one of us would: a HELLO, and an ACCEPT that must come; then the queue pair sends

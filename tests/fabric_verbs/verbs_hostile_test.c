@@ -24,8 +24,8 @@
  * Messages
  */
 
-/* What the sender is told is not looked at: soft-RoCE may have shown the failure to the victim, who
- * gives up the queue pair, before it tells the sender. */
+/* What the sender is told is not looked at: with soft-RoCE it sometimes hears nothing at all, and
+ * repeats its message for ever. */
 static void test_send_too_long(void)
 {
 	static const uint32_t lengths[] = {VICTIM_RECV_SIZE + 1, VICTIM_RECV_SIZE + PACKET,

@@ -23,7 +23,7 @@ static struct {
 	const char *device;
 	const char *op, *size, *depth;
 	uint64_t batch, seconds, warmup, iterations, timeout;
-	bool use_inline, arena, plain, huge, check, json, once;
+	bool use_inline, arena, plain, huge, check, json, once, socket;
 	int wait, target, log_level;
 	int64_t cpu, server_cpu;
 } args = {
@@ -43,6 +43,8 @@ static struct {
 static const struct option_spec serve_specs[] = {
 	OPTION_STRING("device", 'd', &args.device,
 		      "device to listen on: shm, tcp, verbs:mlx5_0 ...", .metavar = "NAME"),
+	OPTION_FLAG("socket", 'S', &args.socket,
+		    "verbs: meet by TCP, not by RDMA CM; NAME may be just an adapter"),
 	OPTION_FLAG("once", '1', &args.once, "end when the first client has left"),
 	OPTION_CHOICE("log-level", 'l', &args.log_level, log_level_names,
 		      "what the library tells on stderr; REMORA_LOG is the default"),
@@ -67,6 +69,8 @@ static const struct options_program serve_program = {
 static const struct option_spec run_specs[] = {
 	OPTION_STRING("device", 'd', &args.device, "device to measure: shm, tcp, verbs:mlx5_0 ...",
 		      .metavar = "NAME"),
+	OPTION_FLAG("socket", 'S', &args.socket,
+		    "verbs: meet by TCP, not by RDMA CM; NAME may be just an adapter"),
 	OPTION_STRING(
 		"op", 'o', &args.op,
 		"operations: send, read, write, write_imm, cas, fadd, idle, or all (but idle)",
@@ -196,11 +200,27 @@ static void parse_depths(const char *list, struct perf_config *config)
 	}
 }
 
+/* The device's name with what -S asks for: "mlx5_0" becomes "verbs:mlx5_0,socket". */
+static const char *device_name(void)
+{
+	static char name[128];
+	const char *instance = args.device;
+
+	if (!args.socket)
+		return args.device;
+	if (strncmp(instance, "verbs", 5) == 0 && (instance[5] == ':' || instance[5] == '\0'))
+		instance += instance[5] ? 6 : 5;
+	else if (strcmp(instance, "shm") == 0)
+		instance = ""; /* the default */
+	snprintf(name, sizeof(name), "verbs:%s%ssocket", instance, *instance ? "," : "");
+	return name;
+}
+
 static void take_common(const struct options_result *result, struct perf_config *config)
 {
 	log_set_level((enum log_level)args.log_level);
 	*config = (struct perf_config){
-		.device = args.device,
+		.device = device_name(),
 		.address = result->argument_count ? result->arguments[0] : NULL,
 		.once = args.once,
 		.cpu = (int)args.cpu,

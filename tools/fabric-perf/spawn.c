@@ -32,6 +32,8 @@ __attribute__((noreturn)) static void be_server(const struct perf_config *config
 	own.cpu = config->server_cpu;
 	own.once = true;
 	own.address = "127.0.0.1:0";
+	if (strstr(own.device, "verbs"))
+		own.address = "*:0"; /* an adapter has no address of the loopback device */
 	if (strstr(config->device, "shm")) {
 		snprintf(address, sizeof(address), "fabric-perf-%d", (int)getpid());
 		own.address = address;
