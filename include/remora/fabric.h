@@ -336,8 +336,9 @@ RMR_MUST_CHECK enum rmr_status rmr_connect(struct rmr_queue *queue, const char *
 
 /* Closes a connection at any moment. What was sent and completed still reaches the peer, who then
  * gets RMR_OP_DISCONNECT; what had not completed is dropped. What the peer has in flight fails
- * there, even if it was carried out here: a peer that must know lets its operations complete first.
- * Nothing of the connection comes out of the queue afterwards. Slots not yet released stay valid. */
+ * there, even if it was carried out here: a peer that must know lets its operations complete.
+ * Nothing of the connection comes out of the queue afterwards. Slots not yet released stay valid.
+ */
 void rmr_conn_close(struct rmr_conn *conn);
 
 struct rmr_conn_info {
