@@ -41,7 +41,7 @@ PROGRAMS = [entry for entries in GUESTS for entry in entries]
 SCRIPTS = sorted((ROOT / "tests" / "verbs_lab").glob("*_test.py"))
 SCRIPT_TIMEOUT_S = 1800
 # The guest is emulated: several times slower than the machine that it runs on.
-ENVIRONMENT = {"TEST_TIME_SCALE": "4"}
+ENVIRONMENT = {"TEST_TIME_SCALE": "10"}
 
 
 def program_files(command):

@@ -51,6 +51,7 @@ static void post_slot(struct verbs_queue *queue, uint32_t index)
 
 	queue->slots[index].state = SLOT_POSTED;
 	queue->slots[index].conn = NULL;
+	queue->slots[index].number = ++queue->slots_posted;
 	/* It has room for all slots; so this is an adapter that is gone. */
 	if (error != 0)
 		log_warn_limited("%s: a receive slot is lost: error %d",
@@ -135,13 +136,18 @@ void arrive_take(struct verbs_queue *queue, const struct ibv_wc *wc)
 	struct verbs_slot *slot = &queue->slots[index];
 	struct verbs_conn *conn = queue_find_conn(queue, wc->qp_num);
 
+	if (slot->number > queue->slots_taken)
+		queue->slots_taken = slot->number;
+	if (conn)
+		conn->taken = slot->number;
 	if (wc->status != IBV_WC_SUCCESS || !conn) {
 		/* The connection ended in the middle of a message, or is closed already. */
 		post_slot(queue, index);
 		if (conn && wc->status != IBV_WC_WR_FLUSH_ERR) {
 			log_warn("%s: receiving from %s failed: %s", queue->base.device->info.name,
 				 conn->base.peer, ibv_wc_status_str(wc->status));
-			verbs_conn_fail(conn, RMR_PROTOCOL);
+			verbs_conn_fail(conn, wc->status == IBV_WC_REM_ACCESS_ERR ? RMR_ACCESS
+										  : RMR_PROTOCOL);
 		}
 		return;
 	}
@@ -186,6 +192,36 @@ void arrive_deliver(struct verbs_queue *queue)
 		list_remove(&slot->link);
 		conn->waiting--;
 		verbs_conn_settle(conn);
+	}
+}
+
+/*
+ * Soft-RoCE of newer kernels (seen with 6.12, not with 6.1) loses the slot of a message that never
+ * ends: when its queue pair breaks or is destroyed, nobody hears of the slot again. So we find such slots by reasoning. It
+ * takes slots in the order in which they were posted, and a queue pair fills one at a time. A slot
+ * that others have overtaken, and that no living queue pair can be filling, because each has filled
+ * a later one or was made later, is lost. A connection that has long sent nothing keeps us from
+ * knowing; until it does, or ends, the slot stays away.
+ */
+void arrive_reclaim(struct verbs_queue *queue)
+{
+	uint64_t known = queue->slots_taken;
+
+	if (!verbs_device_of(queue->base.device)->loses_slots)
+		return;
+	list_for_each (link, &queue->base.conns) {
+		struct verbs_conn *conn =
+			(struct verbs_conn *)list_entry(link, struct rmr_conn, link);
+
+		if (conn->qp && conn->taken < known)
+			known = conn->taken;
+	}
+	for (uint32_t i = 0; i < queue->base.recv.slots; i++) {
+		if (queue->slots[i].state != SLOT_POSTED || queue->slots[i].number > known)
+			continue;
+		log_debug("%s: receive slot %u was lost and is back", queue->base.device->info.name,
+			  i);
+		post_slot(queue, i);
 	}
 }
 

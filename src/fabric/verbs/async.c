@@ -58,6 +58,7 @@ static void take_event(struct verbs_device *device, const struct ibv_async_event
 	case IBV_EVENT_QP_FATAL:
 	case IBV_EVENT_QP_REQ_ERR:
 	case IBV_EVENT_QP_ACCESS_ERR:
+	case IBV_EVENT_QP_LAST_WQE_REACHED: /* all that soft-RoCE says of refused access */
 		log_info("%s: %s", name, text);
 		mark_conn(event->element.qp->qp_context);
 		break;

@@ -49,14 +49,12 @@ static void format_peer(struct rdma_cm_id *id, char *to, size_t size)
 	inet_format(peer, address_length(peer), to, size);
 }
 
-static enum rmr_status open_channel(struct rdma_event_channel **channel)
+static enum rmr_status open_channel(const struct verbs_device *device,
+				    struct rdma_event_channel **channel)
 {
 	*channel = rdma_create_event_channel();
 	if (!*channel)
-		return error_errno(
-			RMR_NO_DEVICE, errno,
-			"no RDMA CM: modprobe rdma_ucm, and /dev/infiniband/rdma_cm must "
-			"be accessible; or meet by TCP with the device option 'socket'");
+		return doctor_no_cm(device->context->device, errno);
 	(void)fcntl((*channel)->fd, F_SETFL, fcntl((*channel)->fd, F_GETFL) | O_NONBLOCK);
 	(void)fcntl((*channel)->fd, F_SETFD, FD_CLOEXEC);
 	return RMR_OK;
@@ -84,6 +82,12 @@ static enum rmr_status move(struct verbs_conn *conn, enum ibv_qp_state state,
 	if (request && state == IBV_QPS_RTS && request->reads_out)
 		attr.max_rd_atomic = request->reads_out;
 	return verbs_conn_move(conn, &attr, mask);
+}
+
+/* Either way: a READ on such a queue pair would never end. */
+static bool takes_no_reads(const struct rdma_conn_param *param)
+{
+	return param->responder_resources == 0 || param->initiator_depth == 0;
 }
 
 static void fill_param(struct verbs_conn *conn, struct rdma_conn_param *param, const uint8_t *bytes)
@@ -209,6 +213,8 @@ static enum rmr_status await_answer(struct verbs_conn *conn, struct rdma_event_c
 					&other_version);
 		if (!wrong && greeting.kind != GREETING_ACCEPT)
 			wrong = "a greeting instead of an answer";
+		if (!wrong && takes_no_reads(&event->param.conn))
+			wrong = "it takes no READs";
 		if (wrong)
 			status = error_set(RMR_PROTOCOL, "%s: something else listens there", wrong);
 		else
@@ -271,7 +277,7 @@ static enum rmr_status shake_hands(struct verbs_conn *conn, struct rdma_event_ch
 static enum rmr_status call(struct verbs_conn *conn, struct sockaddr *address, uint64_t deadline_ns)
 {
 	struct rdma_event_channel *channel;
-	enum rmr_status status = open_channel(&channel);
+	enum rmr_status status = open_channel(conn_device(conn), &channel);
 
 	if (status != RMR_OK)
 		return status;
@@ -397,7 +403,7 @@ enum rmr_status cm_listener_init(struct verbs_listener *listener, const char *ad
 
 	if (status != RMR_OK)
 		return status;
-	status = open_channel(&listener->cm);
+	status = open_channel(device, &listener->cm);
 	if (status != RMR_OK) {
 		freeaddrinfo(list);
 		return status;
@@ -446,6 +452,8 @@ static bool take_caller(struct verbs_listener *listener, const struct rdma_cm_ev
 	format_peer(event->id, peer, sizeof(peer));
 	if (!wrong && request->greeting.kind != GREETING_HELLO)
 		wrong = "an answer instead of a greeting";
+	if (!wrong && takes_no_reads(param))
+		wrong = "it takes no READs";
 	if (!wrong && !is_our_device(verbs_device_of(listener->base.device), event->id)) {
 		snprintf(text, sizeof(text), "it came in through adapter %s",
 			 ibv_get_device_name(event->id->verbs->device));

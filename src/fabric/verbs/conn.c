@@ -64,6 +64,7 @@ enum rmr_status verbs_conn_prepare(struct verbs_conn *conn)
 	status = make_qp(conn);
 	if (status != RMR_OK)
 		goto free_works;
+	conn->taken = conn_queue(conn)->slots_taken;
 	status = queue_add_conn(conn_queue(conn), conn);
 	if (status != RMR_OK)
 		goto destroy_qp;

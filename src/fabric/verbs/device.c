@@ -13,6 +13,8 @@
 #include "fabric/verbs/internal.h"
 #include "fabric/verbs/verbs.h"
 
+#define SOFT_ROCE_VENDOR 0xffffff
+
 static bool verbs_device_entry(unsigned index, struct rmr_device_entry *entry)
 {
 	int count = 0;
@@ -39,7 +41,7 @@ static bool verbs_device_entry(unsigned index, struct rmr_device_entry *entry)
 		entry->usable = true;
 		ibv_close_device(context);
 	} else {
-		(void)doctor_open_failed(ibv_get_device_name(list[index]), errno);
+		(void)doctor_open_failed(list[index], errno);
 		snprintf(entry->reason, sizeof(entry->reason), "%s", error_chain());
 	}
 	ibv_free_device_list(list);
@@ -68,7 +70,7 @@ static enum rmr_status try_device(struct verbs_device *device, struct ibv_device
 
 	device->context = ibv_open_device(candidate);
 	if (!device->context)
-		return doctor_open_failed(name, errno);
+		return doctor_open_failed(candidate, errno);
 	if (ibv_query_device(device->context, &device->attr) == 0 && find_port(device))
 		return RMR_OK;
 	ibv_close_device(device->context);
@@ -192,6 +194,7 @@ static enum rmr_status verbs_device_init(struct rmr_device *base, const char *in
 	if (status != RMR_OK)
 		return status;
 	device->is_roce = device->port.link_layer == IBV_LINK_LAYER_ETHERNET;
+	device->loses_slots = device->attr.vendor_id == SOFT_ROCE_VENDOR;
 	status = check_device(device);
 	if (status != RMR_OK)
 		goto close_device;

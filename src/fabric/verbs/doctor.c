@@ -65,8 +65,22 @@ void doctor_list_devices(char *to, size_t size)
 		ibv_free_device_list(list);
 }
 
-enum rmr_status doctor_open_failed(const char *device, int error)
+/* Is there a file that this user may not use? libibverbs and librdmacm try several ways to open
+ * it, and report how the last one failed. */
+static bool is_forbidden(const char *file)
 {
+	char path[IBV_SYSFS_PATH_MAX];
+
+	snprintf(path, sizeof(path), "/dev/infiniband/%s", file);
+	return euidaccess(path, F_OK) == 0 && euidaccess(path, R_OK | W_OK) != 0;
+}
+
+enum rmr_status doctor_open_failed(struct ibv_device *adapter, int error)
+{
+	const char *device = ibv_get_device_name(adapter);
+
+	if (is_forbidden(adapter->dev_name))
+		error = EACCES;
 	if (error == EACCES || error == EPERM)
 		return error_errno(RMR_DENIED, error,
 				   "no permission for %s: its file in /dev/infiniband must be "
@@ -77,6 +91,16 @@ enum rmr_status doctor_open_failed(const char *device, int error)
 		return error_errno(RMR_NO_DEVICE, error,
 				   "%s has no file in /dev/infiniband; modprobe ib_uverbs", device);
 	return error_errno(RMR_SYSTEM, error, "cannot open %s", device);
+}
+
+enum rmr_status doctor_no_cm(struct ibv_device *adapter, int error)
+{
+	bool forbidden = is_forbidden("rdma_cm");
+
+	return error_errno(forbidden ? RMR_DENIED : RMR_NO_DEVICE, forbidden ? EACCES : error,
+			   "no RDMA CM: modprobe rdma_ucm, and /dev/infiniband/rdma_cm must be "
+			   "readable and writable for this user; or meet by TCP: 'verbs:%s,socket'",
+			   ibv_get_device_name(adapter));
 }
 
 /* What the process has pinned already, in bytes. */

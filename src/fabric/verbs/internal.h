@@ -74,6 +74,7 @@ struct verbs_device {
 	struct ibv_port_attr port;
 	uint8_t port_number;
 	bool is_roce;		     /* Ethernet: addressed by GID, not by LID */
+	bool loses_slots;	     /* see arrive_reclaim */
 	uint32_t max_inline;	     /* what a queue pair of ours takes */
 	uint32_t max_chunk;	     /* longest single request */
 	uint8_t reads_out, reads_in; /* READs and atomics in flight on one connection */
@@ -97,7 +98,9 @@ void doctor_no_device(char *to, size_t size);
 /* The adapters there are, as "rxe0 (active), mlx5_1 (down)". */
 void doctor_list_devices(char *to, size_t size);
 /* An adapter that cannot be opened. */
-enum rmr_status doctor_open_failed(const char *device, int error);
+enum rmr_status doctor_open_failed(struct ibv_device *adapter, int error);
+/* RDMA CM cannot be used. */
+enum rmr_status doctor_no_cm(struct ibv_device *adapter, int error);
 /* Memory that cannot be registered. */
 enum rmr_status doctor_register_failed(const void *address, size_t length, int error);
 
@@ -142,6 +145,7 @@ struct verbs_slot {
 	bool is_immediate;
 	uint32_t immediate;
 	uint64_t length;
+	uint64_t number; /* counts what was posted: the adapter takes slots in this order */
 };
 
 struct verbs_queue {
@@ -166,6 +170,8 @@ struct verbs_queue {
 	struct verbs_slot *slots; /* as many as base.recv has */
 	uint32_t held;		  /* slots in state SLOT_HELD: at most recv_slots */
 	struct list arrived;	  /* slots in the order of arrival */
+	uint64_t slots_posted;	  /* number of the last slot posted */
+	uint64_t slots_taken;	  /* all up to this number have been taken by a queue pair */
 
 	struct verbs_conn **by_qpn; /* hash table, open addressing */
 	uint32_t by_qpn_mask, by_qpn_count;
@@ -198,6 +204,8 @@ void arrive_take(struct verbs_queue *queue, const struct ibv_wc *wc);
 void arrive_deliver(struct verbs_queue *queue);
 /* Drops what waits of a connection, and what the ring holds of it. */
 void arrive_forget(struct verbs_conn *conn);
+/* Posts slots again that a broken adapter has lost. */
+void arrive_reclaim(struct verbs_queue *queue);
 void verbs_recv_release(struct rmr_queue *queue, void *data);
 
 /* conn.c ---------------------------------------------------------------------------------- */
@@ -237,6 +245,7 @@ struct verbs_conn {
 	uint32_t qpn;
 	struct list starved_link, ending_link;
 	uint32_t waiting; /* slots in queue->arrived that are ours */
+	uint64_t taken;	  /* no slot up to this number is being filled by our queue pair */
 	bool stalled;	  /* one of them cannot be delivered now; scratch of arrive_deliver */
 
 	uint64_t my_secret, peer_secret; /* see region.c */

@@ -55,6 +55,7 @@ static void tick(struct queue_source *source, uint32_t events)
 	(void)events;
 	if (read(queue->timer_fd, &count, sizeof(count)) < 0)
 		return;
+	arrive_reclaim(queue);
 	list_for_each (link, &queue->base.conns) {
 		struct verbs_conn *conn =
 			(struct verbs_conn *)list_entry(link, struct rmr_conn, link);

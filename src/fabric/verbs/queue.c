@@ -59,6 +59,8 @@ static void async_ready(struct queue_source *source, uint32_t events)
 
 	(void)events;
 	(void)!read(queue->async_fd, &count, sizeof(count));
+	/* What is in the completion queue came before, and says more of the reason. */
+	queue_drain(queue);
 	/* Acquire: pairs with the release in async.c. */
 	all_failed = atomic_load_explicit(&queue->adapter_failed, memory_order_acquire);
 	if (atomic_exchange_explicit(&queue->probe_due, false, memory_order_acquire))
@@ -109,11 +111,7 @@ static enum rmr_status open_cm(struct verbs_queue *queue)
 		return RMR_OK;
 	queue->cm = rdma_create_event_channel();
 	if (!queue->cm)
-		return error_errno(
-			RMR_NO_DEVICE, errno,
-			"no RDMA CM: modprobe rdma_ucm, and /dev/infiniband/rdma_cm must "
-			"be accessible; or meet by TCP: 'verbs:%s,socket'",
-			ibv_get_device_name(verbs_device_of(queue->base.device)->context->device));
+		return doctor_no_cm(verbs_device_of(queue->base.device)->context->device, errno);
 	set_nonblocking(queue->cm->fd);
 	queue->cm_source.ready = cm_ready;
 	return queue_watch(&queue->base, queue->cm->fd, EPOLLIN, &queue->cm_source);
