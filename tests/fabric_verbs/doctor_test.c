@@ -373,7 +373,7 @@ static void test_wrong_adapter(void)
 	end_open(&host, "verbs:rxe0");
 	CHECK_OK(rmr_listener_open(host.device, HOST ":0", NULL, &host.listener));
 	end_open(&caller, "verbs:rxe1");
-	expect_connect(&caller, rmr_listener_address(host.listener), RMR_REFUSED,
+	expect_connect(&caller, rmr_listener_address(host.listener), RMR_BAD_ADDRESS,
 		       "the way there is through adapter rxe0, and this device is rxe1: open "
 		       "'verbs:rxe0'");
 	/* An address of the other adapter, and one of nobody. */

@@ -74,9 +74,8 @@ static enum rmr_status move(struct verbs_conn *conn, enum ibv_qp_state state,
 	int mask;
 
 	if (rdma_init_qp_attr(conn->id, &attr, &mask) != 0)
-		return request ? error_errno(RMR_DISCONNECTED, errno, "the caller has gone")
-			       : error_errno(RMR_SYSTEM, errno,
-					     "RDMA CM has no attributes for the queue pair");
+		return error_errno(errno == EINVAL ? RMR_DISCONNECTED : RMR_SYSTEM, errno,
+				   "the other end has gone");
 	if (request && state == IBV_QPS_RTR && request->reads_in)
 		attr.max_dest_rd_atomic = request->reads_in;
 	if (request && state == IBV_QPS_RTS && request->reads_out)
@@ -262,15 +261,27 @@ static enum rmr_status shake_hands(struct verbs_conn *conn, struct rdma_event_ch
 	if (rdma_connect(conn->id, &param) != 0)
 		return error_errno(RMR_SYSTEM, errno, "RDMA CM cannot connect");
 	status = await_answer(conn, channel, deadline_ns);
-	if (status == RMR_OK)
-		status = move(conn, IBV_QPS_RTR, NULL);
+	if (status != RMR_OK)
+		return status;
+	status = move(conn, IBV_QPS_RTR, NULL);
 	if (status == RMR_OK)
 		status = move(conn, IBV_QPS_RTS, NULL);
-	/* EINVAL: a listener that had little to say has hung up already. What it said has arrived,
-	 * and its goodbye is the next event. */
-	if (status == RMR_OK && rdma_establish(conn->id) != 0 && errno != EINVAL)
-		status = error_errno(RMR_SYSTEM, errno, "RDMA CM cannot establish the connection");
+	if (status == RMR_OK && rdma_establish(conn->id) != 0)
+		status = error_errno(errno == EINVAL ? RMR_DISCONNECTED : RMR_SYSTEM, errno,
+				     "the listener has gone");
+	if (status == RMR_DISCONNECTED) {
+		/* It accepted us, and has hung up since: so we were connected, and are not now. */
+		verbs_conn_fail(conn, RMR_DISCONNECTED);
+		return RMR_OK;
+	}
 	return status;
+}
+
+/* Events that the id had on its old channel have moved along, but the kernel wakes nobody for them:
+ * epoll would not tell until the next one comes. */
+static void take_moved_events(struct verbs_conn *conn)
+{
+	cm_ready(&conn_queue(conn)->cm_source, 0);
 }
 
 /* Calls one address. On failure nothing is left but an unused conn. */
@@ -298,6 +309,7 @@ static enum rmr_status call(struct verbs_conn *conn, struct sockaddr *address, u
 	format_peer(conn->id, conn->base.peer, sizeof(conn->base.peer));
 	rdma_destroy_event_channel(channel);
 	verbs_conn_open(conn, true);
+	take_moved_events(conn);
 	return RMR_OK;
 
 unprepare:
@@ -460,8 +472,9 @@ static bool take_caller(struct verbs_listener *listener, const struct rdma_cm_ev
 		wrong = text;
 	}
 	if (wrong) {
-		log_warn("%s: caller %s at %s dropped: %s", listener->base.device->info.name, peer,
-			 listener->base.address, wrong);
+		log_warn_limited("%s: caller %s at %s dropped: %s",
+				 listener->base.device->info.name, peer, listener->base.address,
+				 wrong);
 		refuse(event->id, other_version ? "the listener speaks another version of the "
 						  "protocol; use the same release on both sides"
 						: wrong);
@@ -553,6 +566,7 @@ enum rmr_status cm_accept(struct verbs_request *request, struct verbs_conn *conn
 		return status;
 	}
 	verbs_conn_open(conn, false);
+	take_moved_events(conn);
 	return RMR_OK;
 }
 
