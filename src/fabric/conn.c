@@ -179,11 +179,11 @@ static enum rmr_status conn_attach(struct rmr_queue *queue, const struct rmr_con
 	if (status != RMR_OK)
 		goto free_conn;
 	/* Each work in flight, and the disconnect. */
-	pthread_mutex_lock(&queue->lock);
+	spin_lock_take(&queue->lock);
 	status = completion_ring_reserve(&queue->ring, conn->options.depth + 1);
 	if (status == RMR_OK)
 		list_add_tail(&queue->conns, &conn->link);
-	pthread_mutex_unlock(&queue->lock);
+	spin_lock_give(&queue->lock);
 	if (status != RMR_OK)
 		goto free_conn;
 	*out = conn;
@@ -196,10 +196,10 @@ free_conn:
 
 static void conn_detach(struct rmr_conn *conn)
 {
-	pthread_mutex_lock(&conn->queue->lock);
+	spin_lock_take(&conn->queue->lock);
 	list_remove(&conn->link);
 	completion_ring_unreserve(&conn->queue->ring, conn->options.depth + 1);
-	pthread_mutex_unlock(&conn->queue->lock);
+	spin_lock_give(&conn->queue->lock);
 	list_remove(&conn->held_link);
 	free(conn);
 }

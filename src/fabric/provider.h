@@ -46,6 +46,7 @@
 #include <remora/fabric.h>
 
 #include "base/list.h"
+#include "base/spin_lock.h"
 #include "fabric/completion_ring.h"
 #include "fabric/recv_pool.h"
 
@@ -90,7 +91,7 @@ struct rmr_queue {
 	int epoll_fd;			  /* rmr_queue_fd; providers add their sources */
 	int wake_fd;			  /* eventfd of rmr_queue_wake */
 	atomic_bool wake;
-	pthread_mutex_t lock; /* guards conns, ring and recv against a provider's own thread */
+	struct spin_lock lock; /* guards conns, ring and recv against a provider's own thread */
 	struct list conns;
 	struct list held;     /* connections with operations held back by RMR_MORE */
 	uint64_t spin_ticks;  /* how long rmr_wait spins now: between 0 and what spin_us says */

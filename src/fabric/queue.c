@@ -63,7 +63,7 @@ enum rmr_status rmr_queue_open(struct rmr_device *device, const struct rmr_queue
 		return error_set(RMR_NO_MEMORY, "no memory for a queue");
 	queue->device = device;
 	queue->provider = device->provider;
-	pthread_mutex_init(&queue->lock, NULL);
+	spin_lock_init(&queue->lock);
 	list_init(&queue->conns);
 	list_init(&queue->held);
 	fill_defaults(queue, options);
@@ -116,7 +116,6 @@ void rmr_queue_close(struct rmr_queue *queue)
 	close(queue->wake_fd);
 	close(queue->epoll_fd);
 	atomic_fetch_sub(&queue->device->children, 1);
-	pthread_mutex_destroy(&queue->lock);
 	free(queue);
 }
 

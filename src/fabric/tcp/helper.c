@@ -3,22 +3,23 @@
  *
  * The contract says that READ, WRITE and atomics complete although the target program calls
  * nothing; somebody has to execute them. While the owner of a queue polls, he does it, and the
- * helper stays out of his way. It learns that he does not by looking at his count of polls, a
- * millisecond apart:
+ * helper stays out of his way. It learns that he does not by looking at his count of polls, one
+ * to four milliseconds apart:
  *
  *	GUARD	The helper sleeps on the epoll set of the queue's sockets, as a one-shot. Costs
  *	  |	nothing while nothing happens.
  *	  | something came in (or the owner asks to be looked after)
  *	  v
- *	TICK	Every millisecond a look at the count. If it has moved: stay while hot or dirty
- *	  |	connections rely on the owner, else back to GUARD.
+ *	TICK	After a millisecond a look at the count. If it has moved: stay while hot or dirty
+ *	  |	connections rely on the owner, and look more seldom; else back to GUARD.
  *	  | it has not moved
  *	  v
  *	DORMANT	The helper serves what there is, and sleeps on the epoll set again; now it serves at
  *		once, for as long as the count stands still. When it moves: TICK.
  *
- * So a busy owner has one wake-up of the helper a millisecond beside him, a program whose owner
- * is gone has a server that is woken by epoll, and an idle one has nothing.
+ * So a busy owner has one wake-up of the helper every few milliseconds beside him (one a millisecond
+ * cost a ping-pong on two virtual cores 6%), a program whose owner is gone has a server that is
+ * woken by epoll, and an idle one has nothing.
  *
  * A queue is known to the helper by a number, because an event may be older than the queue's
  * end. helper->lock is held while a queue is worked on, so that helper_remove waits for that.
@@ -52,11 +53,25 @@ static void watch(struct tcp_helper *helper, struct tcp_queue *queue, int operat
 	(void)epoll_ctl(helper->epoll_fd, operation, queue->sockets_fd, &event);
 }
 
-static void start_ticks(struct tcp_queue *queue)
+static void next_tick(struct tcp_queue *queue, uint64_t interval_ns)
 {
 	queue->polls_seen = queue->polls;
-	queue->tick_ns = clock_now_ns() + TCP_HELPER_AFTER_NS;
+	queue->interval_ns = interval_ns;
+	queue->tick_ns = clock_now_ns() + interval_ns;
 	atomic_store_explicit(&queue->ticking, true, memory_order_relaxed);
+}
+
+static void start_ticks(struct tcp_queue *queue)
+{
+	next_tick(queue, TCP_HELPER_AFTER_NS);
+}
+
+/* One who polls all the time is looked at more seldom. */
+static void slow_down_ticks(struct tcp_queue *queue)
+{
+	next_tick(queue, 2 * queue->interval_ns < TCP_HELPER_AFTER_MAX_NS
+				 ? 2 * queue->interval_ns
+				 : TCP_HELPER_AFTER_MAX_NS);
 }
 
 void helper_want_ticks(struct tcp_queue *queue)
@@ -88,45 +103,48 @@ static void end_ticks(struct tcp_helper *helper, struct tcp_queue *queue)
 	watch(helper, queue, EPOLL_CTL_MOD);
 }
 
-/* A look at a queue that ticks, if it is time. */
-static void on_tick(struct tcp_helper *helper, struct tcp_queue *queue, uint64_t now_ns)
+/* A look at a queue that ticks, if it is time. Returns when the next one is due, if there is one. */
+static uint64_t on_tick(struct tcp_helper *helper, struct tcp_queue *queue, uint64_t now_ns)
 {
-	/* Whoever has the lock is the owner, so he is awake. Waiting for it would make him pay a
-	 * system call to wake us. */
-	if (pthread_mutex_trylock(&queue->base.lock) != 0)
-		return;
-	if (now_ns < queue->tick_ns) {
-		queue_unlock(queue);
-		return;
-	}
+	uint64_t next_ns = CLOCK_NEVER;
+
+	/* Whoever has the lock is the owner, so he is awake, and we need not wait for him. */
+	if (!spin_lock_try(&queue->base.lock))
+		return now_ns + TCP_HELPER_AFTER_NS;
+	if (now_ns < queue->tick_ns)
+		goto unlock;
 	if (queue->polls == queue->polls_seen) {
 		progress_by_helper(queue);
 		queue->dormant = true;
 		end_ticks(helper, queue);
 	} else if (queue->hot_count || !list_is_empty(&queue->dirty)) {
-		start_ticks(queue);
+		slow_down_ticks(queue);
 	} else {
 		queue->polls_seen = queue->polls;
 		end_ticks(helper, queue);
 	}
+unlock:
+	if (atomic_load_explicit(&queue->ticking, memory_order_relaxed))
+		next_ns = queue->tick_ns;
 	queue_unlock(queue);
+	return next_ns;
 }
 
-/* Returns whether a queue still ticks. */
-static bool tick_all(struct tcp_helper *helper)
+/* Returns how long to sleep until a queue is due, or -1. */
+static int tick_all(struct tcp_helper *helper)
 {
-	uint64_t now_ns = clock_now_ns();
-	bool ticking = false;
+	uint64_t now_ns = clock_now_ns(), first_ns = CLOCK_NEVER;
 
 	list_for_each (link, &helper->queues) {
 		struct tcp_queue *queue = list_entry(link, struct tcp_queue, helper_link);
+		uint64_t next_ns;
 
 		if (!atomic_load_explicit(&queue->ticking, memory_order_relaxed))
 			continue;
-		on_tick(helper, queue, now_ns);
-		ticking |= atomic_load_explicit(&queue->ticking, memory_order_relaxed);
+		next_ns = on_tick(helper, queue, now_ns);
+		first_ns = next_ns < first_ns ? next_ns : first_ns;
 	}
-	return ticking;
+	return clock_remaining_ms(first_ns);
 }
 
 static struct tcp_queue *find_queue(struct tcp_helper *helper, uint64_t id)
@@ -144,11 +162,11 @@ static void *run(void *argument)
 {
 	struct tcp_helper *helper = argument;
 	struct epoll_event events[EVENTS_AT_ONCE];
-	bool ticking = false;
+	int timeout_ms = -1;
 
 	/* Relaxed: the flag is all there is to see; the thread is joined afterwards. */
 	while (!atomic_load_explicit(&helper->stop, memory_order_relaxed)) {
-		int count = epoll_wait(helper->epoll_fd, events, EVENTS_AT_ONCE, ticking ? 1 : -1);
+		int count = epoll_wait(helper->epoll_fd, events, EVENTS_AT_ONCE, timeout_ms);
 
 		pthread_mutex_lock(&helper->lock);
 		for (int i = 0; i < count; i++) {
@@ -160,7 +178,7 @@ static void *run(void *argument)
 			else if (events[i].data.u64 == KICK_ID)
 				(void)!read(helper->kick_fd, &kicks, sizeof(kicks));
 		}
-		ticking = tick_all(helper);
+		timeout_ms = tick_all(helper);
 		pthread_mutex_unlock(&helper->lock);
 	}
 	return NULL;

@@ -113,11 +113,12 @@ struct tcp_queue {
 	uint64_t polls;	     /* by the owner */
 	uint64_t polls_seen; /* polls at the helper's last look */
 	bool dormant;	     /* the owner did not poll: served at once, without waiting for it */
-	/* The helper looks at the queue every millisecond. Set by any thread under the lock,
+	/* The helper looks at the queue every interval_ns. Set by any thread under the lock,
 	 * cleared by the helper under the lock, read by the helper without it. Relaxed, since the
 	 * lock or the kick_fd orders what matters. */
 	atomic_bool ticking;
-	uint64_t tick_ns; /* when it looks next */
+	uint64_t tick_ns;     /* when it looks next */
+	uint64_t interval_ns; /* TCP_HELPER_AFTER_NS and more */
 	uint64_t id;
 	struct list helper_link;
 };
@@ -250,12 +251,12 @@ static inline struct tcp_queue *tcp_queue_of(struct tcp_conn *conn)
 
 static inline void queue_lock(struct tcp_queue *queue)
 {
-	pthread_mutex_lock(&queue->base.lock);
+	spin_lock_take(&queue->base.lock);
 }
 
 static inline void queue_unlock(struct tcp_queue *queue)
 {
-	pthread_mutex_unlock(&queue->base.lock);
+	spin_lock_give(&queue->base.lock);
 }
 
 /* recv(2) and send(2) that never block. Not by the C library's functions: those are cancellation

@@ -49,7 +49,9 @@
 #define TCP_DISPATCH_EVERY_MAX 128  /* polls between two looks at the other connections */
 #define TCP_RING_POLLS	       8    /* polls that may live on completions already there */
 
-/* The helper thread takes over when the owner has not polled for so long. */
-#define TCP_HELPER_AFTER_NS 1000000u
+/* The helper thread takes over when the owner has not polled for so long; MAX is for one who polled
+ * all the time before. */
+#define TCP_HELPER_AFTER_NS	1000000u
+#define TCP_HELPER_AFTER_MAX_NS 4000000u
 
 #endif

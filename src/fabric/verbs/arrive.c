@@ -197,11 +197,11 @@ void arrive_deliver(struct verbs_queue *queue)
 
 /*
  * Soft-RoCE of newer kernels (seen with 6.12, not with 6.1) loses the slot of a message that never
- * ends: when its queue pair breaks or is destroyed, nobody hears of the slot again. So we find such slots by reasoning. It
- * takes slots in the order in which they were posted, and a queue pair fills one at a time. A slot
- * that others have overtaken, and that no living queue pair can be filling, because each has filled
- * a later one or was made later, is lost. A connection that has long sent nothing keeps us from
- * knowing; until it does, or ends, the slot stays away.
+ * ends: when its queue pair breaks or is destroyed, nobody hears of the slot again. So we find such
+ * slots by reasoning. It takes slots in the order in which they were posted, and a queue pair fills
+ * one at a time. A slot that others have overtaken, and that no living queue pair can be filling,
+ * because each has filled a later one or was made later, is lost. A connection that has long sent
+ * nothing keeps us from knowing; until it does, or ends, the slot stays away.
  */
 void arrive_reclaim(struct verbs_queue *queue)
 {
