@@ -103,7 +103,7 @@ static void end_ticks(struct tcp_helper *helper, struct tcp_queue *queue)
 	watch(helper, queue, EPOLL_CTL_MOD);
 }
 
-/* A look at a queue that ticks, if it is time. Returns when the next one is due, if there is one. */
+/* A look at a queue that ticks, if it is time. Returns when the next one is due. */
 static uint64_t on_tick(struct tcp_helper *helper, struct tcp_queue *queue, uint64_t now_ns)
 {
 	uint64_t next_ns = CLOCK_NEVER;
