@@ -17,9 +17,9 @@
  *	DORMANT	The helper serves what there is, and sleeps on the epoll set again; now it serves at
  *		once, for as long as the count stands still. When it moves: TICK.
  *
- * So a busy owner has one wake-up of the helper every few milliseconds beside him (one a millisecond
- * cost a ping-pong on two virtual cores 6%), a program whose owner is gone has a server that is
- * woken by epoll, and an idle one has nothing.
+ * So a busy owner has one wake-up of the helper every few milliseconds beside him (one a
+ * millisecond cost a ping-pong on two virtual cores some percent), a program whose owner is gone
+ * has a server that is woken by epoll, and an idle one has nothing.
  *
  * A queue is known to the helper by a number, because an event may be older than the queue's
  * end. helper->lock is held while a queue is worked on, so that helper_remove waits for that.
