@@ -1,9 +1,9 @@
 /*
  * Spin lock: for what is held shortly and is almost never contended.
  *
- * Taking it is one atomic exchange, and giving it back one store; a mutex needs an atomic instruction
- * for each, and two calls, which one who polls all the time notices (docs/rationale.md). Whoever finds
- * it taken spins a little and then yields the processor, so that a holder on the same one can go on.
+ * Taking it is one atomic exchange, and giving it back one store; a mutex needs an atomic
+ * instruction for each, and two calls, which one who polls all the time notices. Whoever finds it
+ * taken spins a little and then yields the processor, so that a holder on the same one can go on.
  * No fairness, no recursion. Pointless where the holder may sleep.
  */
 #ifndef BASE_SPIN_LOCK_H
