@@ -54,8 +54,10 @@ static enum rmr_status connect_error(int error)
 		return error_errno(RMR_REFUSED, error, "nobody listens there; is it running?");
 	if (error == ETIMEDOUT)
 		return error_errno(RMR_TIMEOUT, error, "the host does not answer");
-	if (error == EHOSTUNREACH || error == ENETUNREACH || error == EADDRNOTAVAIL)
-		return error_errno(RMR_REFUSED, error, "no way to that host from here");
+	if (error == EHOSTUNREACH)
+		return error_errno(RMR_REFUSED, error, "the host cannot be reached from here");
+	if (error == ENETUNREACH || error == EADDRNOTAVAIL)
+		return error_errno(RMR_BAD_ADDRESS, error, "no network leads there from here");
 	return error_errno(RMR_SYSTEM, error, "cannot connect");
 }
 

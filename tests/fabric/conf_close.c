@@ -5,6 +5,7 @@
  * What these tests would catch: a completion of a closed connection, a slot that dies with its
  * connection, memory written after its region was closed, a hang in a close.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "conformance.h"
@@ -207,7 +208,85 @@ static void test_peer_closes(void)
 	}
 }
 
+/* A failure of which nobody has heard yet: closing loses it, and nothing else. */
+static void test_failed_unpolled(void)
+{
+	struct pair_options options = {.puppet = {.size = MIB}};
+	struct puppet puppet;
+	struct node node, other;
+	struct rmr_completion c;
+	struct rmr_work work;
+
+	pair_open(&puppet, &node, &options);
+	for (int i = 0; i < 10; i++) {
+		int number, taken;
+
+		other = node;
+		number = pair_connect(&puppet, &other);
+		for (int k = 0; k < 5; k++) {
+			work = work_of(&other, RMR_OP_READ, 0, 64, k == 2 ? MIB : 0);
+			work.flags = k % 2 ? RMR_UNSIGNALED : 0;
+			taken = rmr_post(other.conn, &work, 1);
+			CHECK(taken == 1 || (k > 2 && taken == RMR_DISCONNECTED));
+		}
+		test_sleep_ms(10 * i); /* not at all, or long enough for the answer to come */
+		rmr_conn_close(other.conn);
+		CHECK_EQ(rmr_poll(node.queue, &c, 1), 0);
+		puppet_expect_disconnect(&puppet, number);
+		puppet_close_conn(&puppet, number);
+		node_send(&node, 10, (uint64_t)i);
+		puppet_expect_recv(&puppet, 0, 10, (uint64_t)i);
+	}
+	pair_close(&puppet, &node);
+}
+
+static void call_twice(struct node *node)
+{
+	struct rmr_conn *conn;
+	char address[128];
+
+	node_open(node, NULL);
+	test_recv(node->pipe, TEST_CHILD, address, sizeof(address));
+	CHECK_OK(rmr_connect(node->queue, address, PATIENCE_MS, NULL, &node->conn));
+	node_send(node, 12, 1);
+	test_await(node->pipe, TEST_CHILD);
+	CHECK_STATUS(rmr_connect(node->queue, address, PATIENCE_MS, NULL, &conn), RMR_REFUSED);
+	test_await(node->pipe, TEST_CHILD);
+	node_close(node);
+}
+
+/* Who has called is not forgotten with the listener: it can still be accepted, or rejected. */
+static void test_listener_before_request(void)
+{
+	struct rmr_request *request;
+	struct peer peer;
+	struct node node = {0};
+	char address[128];
+
+	peer_start(&peer, call_twice, NULL);
+	node_open(&node, NULL);
+	CHECK_OK(rmr_listener_open(node.device, fixture_address(address), NULL, &node.listener));
+	snprintf(address, sizeof(address), "%s", rmr_listener_address(node.listener));
+	test_send(&peer.pipe, TEST_PARENT, address, sizeof(address));
+	CHECK_OK(rmr_listener_next(node.listener, PATIENCE_MS, &request));
+	rmr_listener_close(node.listener);
+	CHECK_OK(rmr_accept(request, node.queue, NULL, &node.conn));
+	node_recv(&node, 12, 1);
+	node.listener = NULL;
+	CHECK_OK(rmr_listener_open(node.device, address, NULL, &node.listener));
+	test_signal(&peer.pipe, TEST_PARENT);
+	CHECK_OK(rmr_listener_next(node.listener, PATIENCE_MS, &request));
+	rmr_listener_close(node.listener);
+	node.listener = NULL;
+	rmr_reject(request, "too late");
+	test_signal(&peer.pipe, TEST_PARENT);
+	peer_join(&peer);
+	node_close(&node);
+}
+
 const struct test close_tests[] = {
+	{"close_with_a_failure_unpolled", test_failed_unpolled},
+	{"close_listener_before_its_request", test_listener_before_request},
 	{"close_half_built", test_half_built},
 	{"close_with_operations_in_flight", test_in_flight},
 	{"close_with_messages_unreleased", test_unreleased},

@@ -391,7 +391,7 @@ static void test_no_way(void)
 
 	repair();
 	end_open(&caller, "verbs:rxe0");
-	expect_connect(&caller, "192.0.2.1:7", RMR_REFUSED, "no RDMA adapter of this machine");
+	expect_connect(&caller, "192.0.2.1:7", RMR_BAD_ADDRESS, "no RDMA adapter of this machine");
 	CHECK_CONTAINS(rmr_error_message(), "ip route get");
 	/* Nobody is there: the wire leads nowhere. */
 	expect_connect(&caller, "10.77.0.99:7", RMR_TIMEOUT, "host");

@@ -289,21 +289,6 @@ static void test_failing_steps(void)
 	teardown();
 }
 
-static void test_iwarp(void)
-{
-	struct rmr_listener *other;
-	struct rmr_conn *conn;
-
-	setup();
-	calling.adapter.ibv.transport_type = IBV_TRANSPORT_IWARP;
-	CHECK_STATUS(rmr_connect(calling.queue, rmr_listener_address(listener), 1000, NULL, &conn),
-		     RMR_UNSUPPORTED);
-	CHECK_CONTAINS(rmr_error_message(), "leave 'socket' out");
-	CHECK_STATUS(rmr_listener_open(&calling.adapter.device.base, "127.0.0.1:0", NULL, &other),
-		     RMR_UNSUPPORTED);
-	teardown();
-}
-
 /* Who listens everywhere tells the adapter's address, not the machine's. */
 static void test_own_address(void)
 {
@@ -577,7 +562,6 @@ static const struct test tests[] = {
 	{"socket_listener_closes", test_listener_closes},
 	{"socket_reject", test_reject},
 	{"socket_failing_steps", test_failing_steps},
-	{"socket_iwarp", test_iwarp},
 	{"socket_own_address", test_own_address},
 	{"socket_misfits", test_misfits},
 	{"socket_no_ready", test_no_ready},

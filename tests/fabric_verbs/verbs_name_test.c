@@ -33,12 +33,12 @@ static void test_good(void)
 		{"socket", {.socket = true, .gid = -1, .timeout = -1, .retry = 6}},
 		{"socket,gid=3", {.socket = true, .gid = 3, .timeout = -1, .retry = 6}},
 		{"gid=0", {.gid = 0, .timeout = -1, .retry = 6}},
-		{"gid=65535", {.gid = 65535, .timeout = -1, .retry = 6}},
+		{"gid=255", {.gid = 255, .timeout = -1, .retry = 6}},
 		{"port=1", {.gid = -1, .port = 1, .timeout = -1, .retry = 6}},
 		{"port=255", {.gid = -1, .port = 255, .timeout = -1, .retry = 6}},
 		{"mtu=256", {.gid = -1, .mtu = 256, .timeout = -1, .retry = 6}},
 		{"mtu=4096", {.gid = -1, .mtu = 4096, .timeout = -1, .retry = 6}},
-		{"timeout=0", {.gid = -1, .timeout = 0, .retry = 6}},
+		{"timeout=1", {.gid = -1, .timeout = 1, .retry = 6}},
 		{"timeout=31", {.gid = -1, .timeout = 31, .retry = 6}},
 		{"retry=0", {.gid = -1, .timeout = -1, .retry = 0}},
 		{"retry=7", {.gid = -1, .timeout = -1, .retry = 7}},
@@ -63,7 +63,7 @@ static void test_bad(void)
 	static const struct {
 		const char *text, *part;
 	} bad[] = {
-		{"rxe0,gid=65536", "'gid=65536': write gid=NUMBER, from 0 to 65535"},
+		{"rxe0,gid=256", "'gid=256': write gid=NUMBER, from 0 to 255"},
 		{"rxe0,gid=-1", "'gid=-1': write gid=NUMBER"},
 		{"rxe0,gid=", "'gid=': write gid=NUMBER"},
 		{"rxe0,gid", "'gid': write gid=NUMBER"},
@@ -76,8 +76,8 @@ static void test_bad(void)
 		{"rxe0,port=256", "write port=NUMBER, from 1 to 255"},
 		{"rxe0,mtu=255", "write mtu=NUMBER, from 256 to 4096"},
 		{"rxe0,mtu=4097", "write mtu=NUMBER, from 256 to 4096"},
-		{"rxe0,timeout=32", "write timeout=NUMBER, from 0 to 31"},
-		{"rxe0,timeout=-1", "write timeout=NUMBER, from 0 to 31"},
+		{"rxe0,timeout=32", "write timeout=NUMBER, from 1 to 31"},
+		{"rxe0,timeout=-1", "write timeout=NUMBER, from 1 to 31"},
 		{"rxe0,retry=8", "write retry=NUMBER, from 0 to 7"},
 		{"rxe0,rxe1", "'rxe1' is no option of a verbs device; there are: socket gid=N"},
 		{"rxe0,sockets", "'sockets' is no option"},
@@ -133,7 +133,7 @@ static void test_open(void)
 
 	CHECK_STATUS(rmr_device_open("verbs:rxe0,gid=x", NULL, &device), RMR_INVALID);
 	CHECK_CONTAINS(rmr_error_message(), "verbs:rxe0,gid=x");
-	CHECK_CONTAINS(rmr_error_message(), "write gid=NUMBER, from 0 to 65535");
+	CHECK_CONTAINS(rmr_error_message(), "write gid=NUMBER, from 0 to 255");
 	CHECK(device == (struct rmr_device *)&device); /* not touched */
 }
 

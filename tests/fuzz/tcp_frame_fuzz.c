@@ -163,7 +163,7 @@ static void check_bounds(struct run *run)
 	uint64_t bytes = 0;
 	uint32_t count = 0;
 
-	pthread_mutex_lock(&queue->lock);
+	spin_lock_take(&queue->lock);
 	for (const struct tcp_message *at = conn->waiting; at; at = at->next) {
 		count++;
 		bytes += at->op == FRAME_SEND ? at->length : 0;
@@ -171,7 +171,7 @@ static void check_bounds(struct run *run)
 	assert(count <= conn->offered_messages + 1 && bytes <= conn->offered_bytes);
 	assert(conn->response_tail - conn->response_head <= conn->served_limit);
 	assert(conn->receive.carried < FRAME_HEADER_MAX);
-	pthread_mutex_unlock(&queue->lock);
+	spin_lock_give(&queue->lock);
 }
 
 static void poll_all(struct run *run)

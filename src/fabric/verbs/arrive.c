@@ -62,7 +62,8 @@ enum rmr_status arrive_init(struct verbs_queue *queue)
 {
 	struct verbs_device *device = verbs_device_of(queue->base.device);
 	struct recv_pool *pool = &queue->base.recv;
-	struct ibv_srq_init_attr attr = {.attr = {.max_wr = pool->slots, .max_sge = 1}};
+	struct ibv_srq_init_attr attr = {.srq_context = queue,
+					 .attr = {.max_wr = pool->slots, .max_sge = 1}};
 	enum rmr_status status;
 
 	queue->slots = calloc(pool->slots, sizeof(*queue->slots));
@@ -76,8 +77,7 @@ enum rmr_status arrive_init(struct verbs_queue *queue)
 	}
 	queue->srq = ibv_create_srq(device->pd, &attr);
 	if (!queue->srq) {
-		status = error_errno(RMR_SYSTEM, errno, "no shared receive queue of %u",
-				     pool->slots);
+		status = doctor_create_failed("shared receive queue", pool->slots, errno);
 		goto deregister;
 	}
 	/* They are ours for good; recv_pool only keeps the memory. */

@@ -37,6 +37,18 @@ static void mark_conn(struct verbs_conn *conn)
 	wake(conn_queue(conn));
 }
 
+static void mark_last_slot(struct verbs_conn *conn)
+{
+	atomic_store_explicit(&conn->last_slot, true, memory_order_release);
+	mark_conn(conn);
+}
+
+static void mark_queue(struct verbs_queue *queue)
+{
+	atomic_store_explicit(&queue->adapter_failed, true, memory_order_release);
+	wake(queue);
+}
+
 static void mark_queues(struct verbs_device *device, bool failed)
 {
 	pthread_mutex_lock(&device->lock);
@@ -58,9 +70,12 @@ static void take_event(struct verbs_device *device, const struct ibv_async_event
 	case IBV_EVENT_QP_FATAL:
 	case IBV_EVENT_QP_REQ_ERR:
 	case IBV_EVENT_QP_ACCESS_ERR:
-	case IBV_EVENT_QP_LAST_WQE_REACHED: /* all that soft-RoCE says of refused access */
 		log_info("%s: %s", name, text);
 		mark_conn(event->element.qp->qp_context);
+		break;
+	case IBV_EVENT_QP_LAST_WQE_REACHED: /* all that soft-RoCE says of refused access */
+		log_debug("%s: %s", name, text);
+		mark_last_slot(event->element.qp->qp_context);
 		break;
 	case IBV_EVENT_PORT_ERR:
 		log_warn("%s: port %d is down", name, event->element.port_num);
@@ -70,10 +85,16 @@ static void take_event(struct verbs_device *device, const struct ibv_async_event
 		log_info("%s: port %d is active", name, event->element.port_num);
 		break;
 	case IBV_EVENT_DEVICE_FATAL:
-	case IBV_EVENT_CQ_ERR:
-	case IBV_EVENT_SRQ_ERR:
 		log_error("%s: %s: all its connections end", name, text);
 		mark_queues(device, true);
+		break;
+	case IBV_EVENT_CQ_ERR:
+		log_error("%s: %s: the connections of a queue end", name, text);
+		mark_queue(event->element.cq->cq_context);
+		break;
+	case IBV_EVENT_SRQ_ERR:
+		log_error("%s: %s: the connections of a queue end", name, text);
+		mark_queue(event->element.srq->srq_context);
 		break;
 	default:
 		log_debug("%s: %s", name, text);
@@ -96,6 +117,11 @@ static void *run(void *argument)
 		while (ibv_get_async_event(device->context, &event) == 0) {
 			take_event(device, &event);
 			ibv_ack_async_event(&event);
+		}
+		if (fds[0].revents & (POLLERR | POLLHUP | POLLNVAL)) {
+			log_error("%s: the adapter is gone", device->base.info.name);
+			mark_queues(device, true);
+			fds[0].fd = -1; /* it would be readable for ever */
 		}
 	}
 }

@@ -23,6 +23,7 @@
 #include <netdb.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -132,7 +133,7 @@ static enum rmr_status resolve_error(int error)
 	error = error < 0 ? -error : error;
 	if (error == ENODEV || error == ENETUNREACH || error == EHOSTUNREACH ||
 	    error == EADDRNOTAVAIL)
-		return error_errno(RMR_REFUSED, error,
+		return error_errno(error == EHOSTUNREACH ? RMR_REFUSED : RMR_BAD_ADDRESS, error,
 				   "no RDMA adapter of this machine leads there; 'ip route get' "
 				   "tells the network card, 'rdma link' the adapter on it");
 	if (error == ETIMEDOUT)
@@ -349,6 +350,38 @@ enum rmr_status cm_connect(struct verbs_conn *conn, const char *address, uint64_
  * Listening
  */
 
+/* The channel that a listener's callers come in by. A request that was not answered yet needs it,
+ * also when the listener is closed already. */
+struct cm_channel {
+	struct rdma_event_channel *channel;
+	atomic_int users; /* the listener, and each of its requests */
+};
+
+static enum rmr_status cm_channel_open(struct verbs_device *device, struct cm_channel **out)
+{
+	struct cm_channel *cm = calloc(1, sizeof(*cm));
+	enum rmr_status status;
+
+	if (!cm)
+		return error_set(RMR_NO_MEMORY, "no memory for a listener");
+	status = open_channel(device, &cm->channel);
+	if (status != RMR_OK) {
+		free(cm);
+		return status;
+	}
+	atomic_init(&cm->users, 1);
+	*out = cm;
+	return RMR_OK;
+}
+
+static void cm_channel_drop(struct cm_channel *cm)
+{
+	if (atomic_fetch_sub(&cm->users, 1) != 1)
+		return;
+	rdma_destroy_event_channel(cm->channel);
+	free(cm);
+}
+
 static enum rmr_status bind_error(struct verbs_device *device, int error)
 {
 	char own[64] = "none";
@@ -372,7 +405,7 @@ static int listen_at(struct verbs_listener *listener, struct sockaddr *address)
 	const struct verbs_device *device = verbs_device_of(listener->base.device);
 	int error;
 
-	if (rdma_create_id(listener->cm, &listener->id, NULL, RDMA_PS_TCP) != 0)
+	if (rdma_create_id(listener->cm->channel, &listener->id, NULL, RDMA_PS_TCP) != 0)
 		return errno;
 	error = rdma_bind_addr(listener->id, address) != 0 ? errno : 0;
 	/* Bound to another adapter's address, all callers would be turned away. */
@@ -415,7 +448,7 @@ enum rmr_status cm_listener_init(struct verbs_listener *listener, const char *ad
 
 	if (status != RMR_OK)
 		return status;
-	status = open_channel(device, &listener->cm);
+	status = cm_channel_open(device, &listener->cm);
 	if (status != RMR_OK) {
 		freeaddrinfo(list);
 		return status;
@@ -429,10 +462,10 @@ enum rmr_status cm_listener_init(struct verbs_listener *listener, const char *ad
 	}
 	freeaddrinfo(list);
 	if (!listener->id) {
-		rdma_destroy_event_channel(listener->cm);
+		cm_channel_drop(listener->cm);
 		return bind_error(device, error);
 	}
-	listener->base.fd = listener->cm->fd;
+	listener->base.fd = listener->cm->channel->fd;
 	tell_address(listener);
 	return RMR_OK;
 }
@@ -440,7 +473,7 @@ enum rmr_status cm_listener_init(struct verbs_listener *listener, const char *ad
 void cm_listener_fini(struct verbs_listener *listener)
 {
 	rdma_destroy_id(listener->id);
-	rdma_destroy_event_channel(listener->cm);
+	cm_channel_drop(listener->cm);
 }
 
 static void refuse(struct rdma_cm_id *id, const char *reason)
@@ -482,6 +515,8 @@ static bool take_caller(struct verbs_listener *listener, const struct rdma_cm_ev
 	}
 	memcpy(request->base.peer, peer, sizeof(peer));
 	request->id = event->id;
+	request->cm = listener->cm;
+	atomic_fetch_add(&listener->cm->users, 1);
 	request->base.private_length = request->greeting.private_length;
 	memcpy(request->base.private_data, request->greeting.private_data, RMR_PRIVATE_MAX);
 	request->reads_in = param->responder_resources;
@@ -495,7 +530,7 @@ enum rmr_status cm_listener_next(struct verbs_listener *listener, struct verbs_r
 	struct rdma_cm_event *event;
 
 	*wait_ms = -1;
-	while (rdma_get_cm_event(listener->cm, &event) == 0) {
+	while (rdma_get_cm_event(listener->cm->channel, &event) == 0) {
 		/* Events of callers that wait to be accepted are of no interest: who hung up
 		 * meanwhile fails when it is accepted, or soon after. */
 		bool calls = event->event == RDMA_CM_EVENT_CONNECT_REQUEST, taken = false;
@@ -518,6 +553,7 @@ void cm_reject(struct verbs_request *request, const char *reason)
 {
 	refuse(request->id, reason);
 	rdma_destroy_id(request->id);
+	cm_channel_drop(request->cm);
 	request->id = NULL;
 }
 
@@ -565,6 +601,7 @@ enum rmr_status cm_accept(struct verbs_request *request, struct verbs_conn *conn
 		cm_reject(request, error_chain());
 		return status;
 	}
+	cm_channel_drop(request->cm);
 	verbs_conn_open(conn, false);
 	take_moved_events(conn);
 	return RMR_OK;

@@ -96,7 +96,7 @@ void complete_rest(struct verbs_conn *conn)
 		/* The one that failed, or the first of which nobody knows how far it got. */
 		if (first && conn->has_culprit)
 			status = conn->failure;
-		else if (first && work->started > 0)
+		else if (first && (conn->head != conn->next || work->started > 0))
 			status = RMR_DISCONNECTED;
 		first = false;
 		conn_completed(&conn->base, work->op, work->flags, work->cookie, 0, status);

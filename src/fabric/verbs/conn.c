@@ -10,8 +10,9 @@
 #include "base/error.h"
 #include "fabric/verbs/internal.h"
 
-#define RNR_TIMER 12  /* 0.64 ms: how long a sender waits that found no slot */
-#define FLUSH_MS  500 /* a queue pair that needs longer to stop is broken */
+#define RNR_TIMER    12	 /* 0.64 ms: how long a sender waits that found no slot */
+#define FLUSH_MS     500 /* a queue pair that needs longer to stop is broken */
+#define LAST_SLOT_MS 50
 
 static enum rmr_status make_qp(struct verbs_conn *conn)
 {
@@ -30,10 +31,7 @@ static enum rmr_status make_qp(struct verbs_conn *conn)
 
 	conn->qp = ibv_create_qp(device->pd, &attr);
 	if (!conn->qp)
-		return error_errno(errno == ENOMEM ? RMR_NO_MEMORY : RMR_LIMIT, errno,
-				   "no queue pair for %u requests (the adapter has %d, and other "
-				   "programs use some)",
-				   conn->base.options.depth, device->attr.max_qp);
+		return doctor_create_failed("queue pair", conn->base.options.depth, errno);
 	conn->qpn = conn->qp->qp_num;
 	conn->send_max = conn->base.options.depth;
 	return RMR_OK;
@@ -56,6 +54,8 @@ enum rmr_status verbs_conn_prepare(struct verbs_conn *conn)
 
 	list_init(&conn->starved_link);
 	list_init(&conn->ending_link);
+	if (atomic_load_explicit(&conn_queue(conn)->adapter_failed, memory_order_acquire))
+		return error_set(RMR_NO_DEVICE, "the adapter has failed; open the device again");
 	status = key_random(&conn->my_secret);
 	if (status != RMR_OK)
 		return status;
@@ -82,38 +82,54 @@ free_works:
 /* Stops the queue pair, and finds out how far it got: whatever it had not done when it stopped is
  * flushed, and so is a last request, behind everything. What was unsignaled and is not among the
  * flushed ones has succeeded. */
-static void flush_qp(struct verbs_conn *conn)
+static void flush_qp(struct verbs_conn *conn, uint64_t until_ns)
 {
 	struct ibv_send_wr wr = {
 		.wr_id = conn->posted,
 		.opcode = IBV_WR_RDMA_WRITE,
 		.send_flags = IBV_SEND_SIGNALED,
 	};
-	uint64_t until_ns = clock_deadline_ns(FLUSH_MS);
 	struct ibv_send_wr *bad;
 
 	queue_drain(conn_queue(conn));
 	if (conn->broken || ibv_post_send(conn->qp, &wr, &bad) != 0)
 		return;
-	conn->posted++;
-	conn_queue(conn)->send_room--;
+	/* It is not counted: the completion queue has an entry for it. */
 	while (!conn->broken && !clock_passed(until_ns))
 		queue_drain(conn_queue(conn));
 }
 
+/* A queue pair that is stopped may still be filling a slot of the shared receive queue; the adapter
+ * says when it has given up the last one. Some forget to: so not for ever. */
+static void await_last_slot(struct verbs_conn *conn)
+{
+	uint64_t until_ns = clock_deadline_ns(LAST_SLOT_MS);
+
+	if (conn_device(conn)->loses_slots) /* soft-RoCE: arrive_reclaim */
+		return;
+	while (!atomic_load_explicit(&conn->last_slot, memory_order_acquire) &&
+	       !clock_passed(until_ns))
+		queue_drain(conn_queue(conn));
+}
+
 /* Gets rid of the queue pair. What it completed before is taken in; nothing comes after. */
-static void drop_qp(struct verbs_conn *conn)
+static void drop_qp(struct verbs_conn *conn, uint64_t until_ns)
 {
 	struct verbs_queue *queue = conn_queue(conn);
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+	bool was_connected = conn->connected;
 
 	if (!conn->qp)
 		return;
 	/* Some adapters forget the completions of a queue pair that is destroyed: so it is stopped
 	 * first, and what it has to say is heard. Others leave them there: so once more after. */
-	(void)ibv_modify_qp(conn->qp, &attr, IBV_QP_STATE);
-	if (conn->state == CONN_ENDING)
-		flush_qp(conn);
+	if (ibv_modify_qp(conn->qp, &attr, IBV_QP_STATE) == 0 &&
+	    !atomic_load_explicit(&queue->adapter_failed, memory_order_relaxed)) {
+		if (conn->state == CONN_ENDING)
+			flush_qp(conn, until_ns);
+		if (was_connected)
+			await_last_slot(conn);
+	}
 	queue_drain(queue);
 	ibv_destroy_qp(conn->qp);
 	conn->qp = NULL;
@@ -124,12 +140,17 @@ static void drop_qp(struct verbs_conn *conn)
 
 void verbs_conn_unprepare(struct verbs_conn *conn)
 {
-	drop_qp(conn);
+	drop_qp(conn, 0);
 	/* A hasty peer may have sent already. */
 	list_remove(&conn->ending_link);
 	arrive_forget(conn);
 	free(conn->works);
 	conn->works = NULL;
+	/* Another address may be tried with it. */
+	conn->state = CONN_MEETING;
+	conn->has_culprit = conn->broken = conn->connected = false;
+	atomic_store_explicit(&conn->adapter_failed, false, memory_order_relaxed);
+	atomic_store_explicit(&conn->last_slot, false, memory_order_relaxed);
 }
 
 static uint8_t at_most(uint8_t value, uint8_t limit)
@@ -181,10 +202,6 @@ enum rmr_status verbs_conn_move(struct verbs_conn *conn, struct ibv_qp_attr *att
 		mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 			IBV_QP_MAX_QP_RD_ATOMIC;
 	}
-	/* iWARP knows no timers and retries of ours. */
-	if (device->context->device->transport_type == IBV_TRANSPORT_IWARP)
-		mask &= ~(IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-			  IBV_QP_MIN_RNR_TIMER);
 	error = ibv_modify_qp(conn->qp, attr, mask | IBV_QP_STATE);
 	if (error != 0)
 		return error_errno(RMR_SYSTEM, error, "the queue pair does not go to %s", state);
@@ -211,6 +228,7 @@ void verbs_conn_take_greeting(struct verbs_conn *conn, const struct greeting *gr
 
 void verbs_conn_open(struct verbs_conn *conn, bool peer_ready)
 {
+	conn->connected = true;
 	conn->last_probe_ns = clock_now_ns();
 	if (conn->state == CONN_MEETING && peer_ready)
 		conn->state = CONN_OPEN;
@@ -245,13 +263,15 @@ static void close_control(struct verbs_conn *conn)
 
 void verbs_conn_end_all(struct verbs_queue *queue)
 {
+	uint64_t until_ns = clock_deadline_ns(FLUSH_MS); /* for all of them together */
+
 	while (!list_is_empty(&queue->ending)) {
 		struct verbs_conn *conn =
 			list_first_entry(&queue->ending, struct verbs_conn, ending_link);
 
 		list_remove(&conn->ending_link);
 		list_remove(&conn->starved_link);
-		drop_qp(conn);
+		drop_qp(conn, until_ns);
 		complete_rest(conn);
 		conn->state = CONN_ENDED;
 		close_control(conn);
@@ -288,9 +308,11 @@ void verbs_conn_fini(struct rmr_conn *base)
 	struct verbs_conn *conn = (struct verbs_conn *)base;
 	struct verbs_queue *queue = conn_queue(conn);
 
+	/* What is still heard of it while it goes must neither end it nor start anything. */
+	conn->state = CONN_LOST;
 	list_remove(&conn->ending_link);
 	list_remove(&conn->starved_link);
-	drop_qp(conn);
+	drop_qp(conn, 0);
 	queue->send_room += conn->posted - conn->done;
 	close_control(conn);
 	arrive_forget(conn);

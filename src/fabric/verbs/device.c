@@ -109,38 +109,51 @@ static enum rmr_status open_context(struct verbs_device *device)
 			 device->name.device, text);
 }
 
-/* What a queue pair takes inline is found out by asking for it. */
-static uint32_t find_max_inline(struct verbs_device *device)
-{
-	struct ibv_cq *cq = ibv_create_cq(device->context, 2, NULL, NULL, 0);
-	uint32_t size = VERBS_INLINE_MAX, found = 0;
-
-	for (; cq && size >= 16 && !found; size /= 2) {
-		struct ibv_qp_init_attr attr = {
-			.send_cq = cq,
-			.recv_cq = cq,
-			.cap = {.max_send_wr = 1,
-				.max_recv_wr = 1,
-				.max_send_sge = 1,
-				.max_recv_sge = 1,
-				.max_inline_data = size},
-			.qp_type = IBV_QPT_RC,
-		};
-		struct ibv_qp *qp = ibv_create_qp(device->pd, &attr);
-
-		if (qp) {
-			found = size;
-			ibv_destroy_qp(qp);
-		}
-	}
-	if (cq)
-		ibv_destroy_cq(cq);
-	return found;
-}
-
 static uint32_t at_most(uint64_t value, uint64_t limit)
 {
 	return (uint32_t)(value < limit ? value : limit);
+}
+
+/* What a queue pair can be is found out by making one. */
+static bool takes(struct verbs_device *device, uint32_t requests, uint32_t inline_bytes)
+{
+	struct ibv_cq *cq = ibv_create_cq(device->context, 2, NULL, NULL, 0);
+	struct ibv_qp_init_attr attr = {
+		.send_cq = cq,
+		.recv_cq = cq,
+		.cap = {.max_send_wr = requests,
+			.max_recv_wr = 1,
+			.max_send_sge = 1,
+			.max_recv_sge = 1,
+			.max_inline_data = inline_bytes},
+		.qp_type = IBV_QPT_RC,
+	};
+	struct ibv_qp *qp = cq ? ibv_create_qp(device->pd, &attr) : NULL;
+
+	if (qp)
+		ibv_destroy_qp(qp);
+	if (cq)
+		ibv_destroy_cq(cq);
+	return qp != NULL;
+}
+
+static uint32_t find_max_inline(struct verbs_device *device)
+{
+	uint32_t size = VERBS_INLINE_MAX;
+
+	while (size >= 16 && !takes(device, 1, size))
+		size /= 2;
+	return size >= 16 ? size : 0;
+}
+
+/* With so much inline a long queue may not fit. One request more than the depth: keepalive.c. */
+static uint32_t find_max_depth(struct verbs_device *device)
+{
+	uint32_t depth = at_most((uint64_t)device->attr.max_qp_wr - 1, VERBS_DEPTH_MAX);
+
+	while (depth > 1 && !takes(device, depth + 1, device->max_inline))
+		depth /= 2;
+	return depth;
 }
 
 static void fill_info(struct verbs_device *device)
@@ -157,8 +170,7 @@ static void fill_info(struct verbs_device *device)
 	info->max_message = device->max_chunk;
 	info->max_transfer = VERBS_TRANSFER_MAX;
 	info->max_inline = device->max_inline;
-	/* One request more than the depth: see keepalive.c. */
-	info->max_depth = at_most((uint64_t)attr->max_qp_wr - 1, VERBS_DEPTH_MAX);
+	info->max_depth = find_max_depth(device);
 	/* Slots are doubled: see arrive.c. */
 	info->max_slots = at_most((uint64_t)attr->max_srq_wr / 2, VERBS_SLOTS_MAX);
 	info->max_slots =
@@ -170,6 +182,9 @@ static void fill_info(struct verbs_device *device)
 
 static enum rmr_status check_device(const struct verbs_device *device)
 {
+	if (device->context->device->transport_type == IBV_TRANSPORT_IWARP)
+		return error_set(RMR_UNSUPPORTED, "iWARP adapters have no WRITE with an immediate; "
+						  "use 'tcp'");
 	if (device->attr.max_srq < 1 || device->attr.max_srq_wr < 2)
 		return error_set(RMR_UNSUPPORTED, "the adapter has no shared receive queues");
 	if (device->attr.max_cqe <= (int)VERBS_CQ_SENDS)

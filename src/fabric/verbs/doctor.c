@@ -119,6 +119,23 @@ static unsigned long long pinned_bytes(void)
 	return kib << 10;
 }
 
+enum rmr_status doctor_create_failed(const char *what, unsigned entries, int error)
+{
+	struct rlimit limit;
+
+	if (error == ENOMEM && getrlimit(RLIMIT_MEMLOCK, &limit) == 0 &&
+	    limit.rlim_cur != RLIM_INFINITY)
+		return error_errno(
+			RMR_NO_MEMORY, error,
+			"no %s of %u entries: the adapter or the kernel has no room, or "
+			"the memory that may be locked is too small (%llu KiB; ulimit -l)",
+			what, entries, (unsigned long long)limit.rlim_cur >> 10);
+	return error_errno(error == ENOMEM ? RMR_NO_MEMORY : RMR_LIMIT, error,
+			   "no %s of %u entries: the adapter has no room, or other programs use "
+			   "it up",
+			   what, entries);
+}
+
 enum rmr_status doctor_register_failed(const void *address, size_t length, int error)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);

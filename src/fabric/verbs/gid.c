@@ -179,7 +179,7 @@ static const struct ibv_gid_entry *find_index(const struct ibv_gid_entry *entrie
 /* Is it an adapter whose GIDs are IP addresses? */
 static bool has_addresses(const struct verbs_device *device)
 {
-	return device->is_roce && device->context->device->transport_type != IBV_TRANSPORT_IWARP;
+	return device->is_roce;
 }
 
 static enum rmr_status complain(const struct verbs_device *device,

@@ -101,6 +101,8 @@ void doctor_list_devices(char *to, size_t size);
 enum rmr_status doctor_open_failed(struct ibv_device *adapter, int error);
 /* RDMA CM cannot be used. */
 enum rmr_status doctor_no_cm(struct ibv_device *adapter, int error);
+/* A queue of so many entries that cannot be made. */
+enum rmr_status doctor_create_failed(const char *what, unsigned entries, int error);
 /* Memory that cannot be registered. */
 enum rmr_status doctor_register_failed(const void *address, size_t length, int error);
 
@@ -231,8 +233,8 @@ struct verbs_work {
 	uint32_t last;	/* number of its last request, once all are handed over */
 	uint8_t op;	/* enum rmr_op */
 	uint8_t flags;
-	bool stashed;	    /* the payload lies in conn->stash */
-	bool out_of_bounds; /* and too long for one request: see post.c */
+	bool stashed; /* the payload lies in conn->stash */
+	bool waited;  /* it was not started when it was posted */
 };
 
 struct verbs_conn {
@@ -258,10 +260,11 @@ struct verbs_conn {
 
 	/* Requests: done..posted-1 are with the adapter, at most send_max. */
 	uint32_t done, posted, send_max;
-	uint32_t unsignaled;	/* since the last signaled one */
-	uint64_t last_probe_ns; /* keepalive.c */
-	bool probing;
+	uint32_t unsignaled;	    /* since the last signaled one */
+	uint64_t last_probe_ns;	    /* keepalive.c */
+	bool connected;		    /* the queue pair was up */
 	atomic_bool adapter_failed; /* by async.c */
+	atomic_bool last_slot;	    /* by async.c: the stopped queue pair fills no slot any more */
 
 	/* The control channel: one of these. */
 	struct rdma_cm_id *id;
@@ -342,7 +345,7 @@ bool gid_is_own(struct verbs_device *device, const union ibv_gid *gid);
  * are chosen by device->name.socket. ------------------------------------------------------- */
 struct verbs_listener {
 	struct rmr_listener base;
-	struct rdma_event_channel *cm;
+	struct cm_channel *cm;
 	struct rdma_cm_id *id;
 	struct socket_listener *socket;
 };
@@ -350,6 +353,7 @@ struct verbs_listener {
 struct verbs_request {
 	struct rmr_request base;
 	struct greeting greeting;
+	struct cm_channel *cm; /* that id is on: the listener may be closed before */
 	struct rdma_cm_id *id;
 	uint8_t reads_out, reads_in; /* that the caller can take from us, and wants from us */
 	struct socket_caller *caller;

@@ -12,10 +12,10 @@ static const struct {
 	size_t field;
 	int least, most;
 } numbers[] = {
-	{"gid", offsetof(struct verbs_name, gid), 0, 65535},
+	{"gid", offsetof(struct verbs_name, gid), 0, 255},
 	{"port", offsetof(struct verbs_name, port), 1, 255},
 	{"mtu", offsetof(struct verbs_name, mtu), 256, 4096},
-	{"timeout", offsetof(struct verbs_name, timeout), 0, 31},
+	{"timeout", offsetof(struct verbs_name, timeout), 1, 31},
 	{"retry", offsetof(struct verbs_name, retry), 0, 7},
 };
 

@@ -32,10 +32,6 @@ enum rmr_status path_check_device(const struct verbs_device *device)
 {
 	const char *name = ibv_get_device_name(device->context->device);
 
-	if (device->context->device->transport_type == IBV_TRANSPORT_IWARP)
-		return error_set(RMR_UNSUPPORTED,
-				 "%s is iWARP, which meets by RDMA CM only: leave 'socket' out",
-				 name);
 	if (device->reads_out == 0 || device->reads_in == 0)
 		return error_set(RMR_UNSUPPORTED, "%s has no RDMA READ", name);
 	return RMR_OK;

@@ -75,7 +75,8 @@ static void fill_work(struct verbs_conn *conn, struct verbs_work *to, const stru
 	}
 }
 
-/* Keeps the payloads of inline works that had to wait: the caller's memory is free again. */
+/* Marks works that have to wait, and keeps the payloads of inline ones: the caller's memory is free
+ * again. */
 static void keep_inline(struct verbs_conn *conn, uint32_t first_new)
 {
 	uint32_t at = (int32_t)(conn->next - first_new) > 0 ? conn->next : first_new;
@@ -83,6 +84,7 @@ static void keep_inline(struct verbs_conn *conn, uint32_t first_new)
 	for (; at != conn->tail; at++) {
 		struct verbs_work *work = &conn->works[at & conn->work_mask];
 
+		work->waited = true;
 		if (!(work->flags & RMR_INLINE) || work->length == 0)
 			continue;
 		if (!conn->stash)
@@ -165,7 +167,10 @@ static void fill_transfer(const struct verbs_conn *conn, const struct verbs_work
 		wr->wr.rdma.remote_addr = work->address + work->started;
 		wr->wr.rdma.rkey = work->rkey;
 	}
-	if (has_payload(work) && work->length != 0 && work->length <= conn_device(conn)->max_inline)
+	/* Unasked only at once: later the program may have closed the region, and the memory may be
+	 * gone; the adapter notices, we would not. */
+	if (has_payload(work) && work->length != 0 &&
+	    work->length <= conn_device(conn)->max_inline && (work->stashed || !work->waited))
 		wr->send_flags |= IBV_SEND_INLINE;
 }
 

@@ -32,6 +32,14 @@ static void set_nonblocking(int fd)
 	(void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 }
 
+static void adapter_is_gone(struct verbs_queue *queue)
+{
+	uint64_t one = 1;
+
+	atomic_store_explicit(&queue->adapter_failed, true, memory_order_release);
+	(void)!write(queue->async_fd, &one, sizeof(one));
+}
+
 /* The channel has told that something came; it is armed again before the next sleep. */
 static void cq_ready(struct queue_source *source, uint32_t events)
 {
@@ -43,6 +51,11 @@ static void cq_ready(struct queue_source *source, uint32_t events)
 	(void)events;
 	while (ibv_get_cq_event(queue->channel, &cq, &context) == 0)
 		queue->cq_events++;
+	if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
+		/* The adapter is gone, and the channel would be readable for ever. */
+		(void)epoll_ctl(queue->base.epoll_fd, EPOLL_CTL_DEL, queue->channel->fd, NULL);
+		adapter_is_gone(queue);
+	}
 	if (queue->cq_events >= CQ_EVENTS_KEPT) {
 		ibv_ack_cq_events(queue->cq, queue->cq_events);
 		queue->cq_events = 0;
@@ -87,8 +100,7 @@ static enum rmr_status open_cq(struct verbs_queue *queue)
 	queue->cq = ibv_create_cq(device->context, entries, queue, queue->channel, 0);
 	if (!queue->cq) {
 		enum rmr_status status =
-			error_errno(errno == ENOMEM ? RMR_NO_MEMORY : RMR_SYSTEM, errno,
-				    "no completion queue of %d entries", entries);
+			doctor_create_failed("completion queue", (unsigned)entries, errno);
 
 		ibv_destroy_comp_channel(queue->channel);
 		return status;
@@ -296,8 +308,7 @@ static bool take_batch(struct verbs_queue *queue)
 	if (count < 0) {
 		log_error("%s: the completion queue cannot be polled",
 			  queue->base.device->info.name);
-		atomic_store_explicit(&queue->adapter_failed, true, memory_order_release);
-		(void)!write(queue->async_fd, &(uint64_t){1}, sizeof(uint64_t));
+		adapter_is_gone(queue);
 		return false;
 	}
 	for (int i = 0; i < count; i++)
@@ -346,6 +357,8 @@ int verbs_poll(struct rmr_queue *base, struct rmr_completion *completions, int m
 	}
 	/* One batch is enough while the program has something to do. */
 	(void)take_batch(queue);
+	if (completion_ring_is_empty(&base->ring))
+		look_at_descriptors(queue); /* there is time for it */
 	if (!list_is_empty(&queue->starved))
 		feed_starved(queue);
 	if (!list_is_empty(&queue->ending))
@@ -369,6 +382,8 @@ enum rmr_status verbs_arm(struct rmr_queue *base)
 	queue_drain(queue);
 	if (!list_is_empty(&queue->starved))
 		feed_starved(queue);
+	if (!list_is_empty(&queue->arrived))
+		arrive_deliver(queue); /* immediates, now that others were polled */
 	if (!completion_ring_is_empty(&base->ring) || !list_is_empty(&queue->ending))
 		return RMR_AGAIN;
 	return RMR_OK;

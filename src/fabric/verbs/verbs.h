@@ -1,5 +1,5 @@
 /*
- * The verbs provider: InfiniBand, RoCE and iWARP by libibverbs and librdmacm.
+ * The verbs provider: InfiniBand and RoCE by libibverbs and librdmacm.
  *
  *	device	one adapter, opened by name: "verbs", "verbs:mlx5_0", "verbs:mlx5_0,socket,gid=3"
  *	region	one memory region of the adapter (ibv_reg_mr), with just the rights asked for
