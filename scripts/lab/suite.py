@@ -26,7 +26,7 @@ GUESTS = [
     ],
     [
         ("fabric_conformance_verbs_socket",
-         f"{CONFORMANCE} --provider verbs:rxe0,socket --host 10.77.0.1 --fast", 1800),
+         f"{CONFORMANCE} --provider verbs:rxe0,socket --host 10.77.0.1", 1800),
         # What could depend on the address family is in these.
         ("fabric_conformance_verbs_ipv6",
          f"{CONFORMANCE} --provider verbs --host [fd77::1] --filter connect_", 300),
