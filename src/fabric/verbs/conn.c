@@ -23,7 +23,7 @@ static enum rmr_status make_qp(struct verbs_conn *conn)
 		.send_cq = queue->cq,
 		.recv_cq = queue->cq,
 		.srq = queue->srq,
-		.cap = {.max_send_wr = conn->base.options.depth + 1, /* see post_probe, flush_qp */
+		.cap = {.max_send_wr = conn->base.options.depth + 2, /* post_probe, flush_qp */
 			.max_send_sge = 1,
 			.max_inline_data = device->max_inline},
 		.qp_type = IBV_QPT_RC,
@@ -148,7 +148,7 @@ void verbs_conn_unprepare(struct verbs_conn *conn)
 	conn->works = NULL;
 	/* Another address may be tried with it. */
 	conn->state = CONN_MEETING;
-	conn->has_culprit = conn->broken = conn->connected = false;
+	conn->has_culprit = conn->broken = conn->connected = conn->probing = false;
 	atomic_store_explicit(&conn->adapter_failed, false, memory_order_relaxed);
 	atomic_store_explicit(&conn->last_slot, false, memory_order_relaxed);
 }

@@ -146,12 +146,12 @@ static uint32_t find_max_inline(struct verbs_device *device)
 	return size >= 16 ? size : 0;
 }
 
-/* With so much inline a long queue may not fit. One request more than the depth: keepalive.c. */
+/* With so much inline a long queue may not fit. Two requests more than the depth: see make_qp. */
 static uint32_t find_max_depth(struct verbs_device *device)
 {
-	uint32_t depth = at_most((uint64_t)device->attr.max_qp_wr - 1, VERBS_DEPTH_MAX);
+	uint32_t depth = at_most((uint64_t)device->attr.max_qp_wr - 2, VERBS_DEPTH_MAX);
 
-	while (depth > 1 && !takes(device, depth + 1, device->max_inline))
+	while (depth > 1 && !takes(device, depth + 2, device->max_inline))
 		depth /= 2;
 	return depth;
 }

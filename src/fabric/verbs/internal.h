@@ -262,6 +262,9 @@ struct verbs_conn {
 	uint32_t done, posted, send_max;
 	uint32_t unsignaled;	    /* since the last signaled one */
 	uint64_t last_probe_ns;	    /* keepalive.c */
+	uint32_t done_before;	    /* `done` at the last tick of keepalive.c */
+	bool probing;		    /* a probe is under way ... */
+	uint32_t probe;		    /* ... and its number */
 	bool connected;		    /* the queue pair was up */
 	atomic_bool adapter_failed; /* by async.c */
 	atomic_bool last_slot;	    /* by async.c: the stopped queue pair fills no slot any more */
@@ -310,8 +313,9 @@ int verbs_post(struct rmr_conn *conn, const struct rmr_work *works, int count);
 void verbs_flush(struct rmr_conn *conn);
 /* Hands over what waits, as far as there is room. */
 void post_start(struct verbs_conn *conn);
-/* A request that does nothing but ask whether the peer's adapter is there. */
-bool post_probe(struct verbs_conn *conn);
+/* A request that does nothing but ask whether the peer's adapter is there. is_stuck: also if others
+ * are under way. */
+bool post_probe(struct verbs_conn *conn, bool is_stuck);
 
 /* complete.c ------------------------------------------------------------------------------ */
 /* A send request is done. */

@@ -5,7 +5,9 @@
  * then fails it. How long that takes is set from dead_after_ms when the queue pair is brought up
  * (conn.c). On a connection where nothing is in flight nobody would notice, so a request of no
  * length is sent every quarter of dead_after_ms: a WRITE of nothing, which the peer's adapter
- * acknowledges without its program, also if that is stopped.
+ * acknowledges without its program, also if that is stopped. It is sent, too, when something has
+ * been under way for so long without any progress: soft-RoCE sometimes forgets to go on until the
+ * next packet comes (docs/rationale.md).
  *
  * A timer of the queue makes its descriptor readable for that, so that one who sleeps wakes up; one
  * who polls sees the timer when he looks at his descriptors. With no connection it is off.
@@ -28,10 +30,19 @@ static int interval_ms(const struct verbs_conn *conn)
 	return quarter < TICK_MIN_MS ? TICK_MIN_MS : quarter;
 }
 
-static void probe(struct verbs_conn *conn, uint64_t now_ns)
+static void probe(struct verbs_conn *conn, uint64_t now_ns, bool is_stuck)
 {
-	if (post_probe(conn))
+	if (post_probe(conn, is_stuck))
 		conn->last_probe_ns = now_ns;
+}
+
+/* Something is under way, and nothing was done since the last tick. */
+static bool is_stuck(struct verbs_conn *conn)
+{
+	bool stuck = conn->posted != conn->done && conn->done == conn->done_before;
+
+	conn->done_before = conn->done;
+	return stuck;
 }
 
 /* The caller was accepted, but has not come to meet us. RDMA CM itself asks it for more than a
@@ -64,7 +75,7 @@ static void tick(struct queue_source *source, uint32_t events)
 			verbs_conn_fail(conn, RMR_TIMEOUT);
 		if (conn->state == CONN_OPEN &&
 		    now_ns - conn->last_probe_ns >= (uint64_t)interval_ms(conn) * 1000000u)
-			probe(conn, now_ns);
+			probe(conn, now_ns, is_stuck(conn));
 	}
 }
 
@@ -112,5 +123,5 @@ void keepalive_probe_all(struct verbs_queue *queue)
 	uint64_t now_ns = clock_now_ns();
 
 	list_for_each (link, &queue->base.conns)
-		probe((struct verbs_conn *)list_entry(link, struct rmr_conn, link), now_ns);
+		probe((struct verbs_conn *)list_entry(link, struct rmr_conn, link), now_ns, false);
 }

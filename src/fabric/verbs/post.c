@@ -261,7 +261,7 @@ void post_start(struct verbs_conn *conn)
 		list_add_tail(&queue->starved, &conn->starved_link);
 }
 
-bool post_probe(struct verbs_conn *conn)
+bool post_probe(struct verbs_conn *conn, bool is_stuck)
 {
 	/* Of no length: it needs neither memory nor a key on the other side. */
 	struct ibv_send_wr wr = {
@@ -270,11 +270,13 @@ bool post_probe(struct verbs_conn *conn)
 		.send_flags = IBV_SEND_SIGNALED,
 	};
 
-	/* Not needed while something is under way that will be heard of. The queue pair has one
-	 * place more than the depth. */
-	if (conn->state != CONN_OPEN || conn->posted - conn->done != conn->unsignaled ||
-	    conn_queue(conn)->send_room == 0)
+	/* Not needed while something is under way that will be heard of; one at a time, for which
+	 * the queue pair has a place beyond the depth. */
+	if (conn->state != CONN_OPEN || conn->probing || conn_queue(conn)->send_room == 0 ||
+	    (conn->posted - conn->done != conn->unsignaled && !is_stuck))
 		return false;
+	conn->probing = true;
+	conn->probe = conn->posted;
 	conn->posted++;
 	conn_queue(conn)->send_room--;
 	conn->unsignaled = 0;
