@@ -6,8 +6,8 @@
  * (conn.c). On a connection where nothing is in flight nobody would notice, so a request of no
  * length is sent every quarter of dead_after_ms: a WRITE of nothing, which the peer's adapter
  * acknowledges without its program, also if that is stopped. It is sent, too, when something has
- * been under way for so long without any progress: soft-RoCE sometimes forgets to go on until the
- * next packet comes (docs/rationale.md).
+ * been under way for so long without any progress: soft-RoCE may have left an acknowledgment lying,
+ * and looks at it when the next packet comes (docs/rationale.md).
  *
  * A timer of the queue makes its descriptor readable for that, so that one who sleeps wakes up; one
  * who polls sees the timer when he looks at his descriptors. With no connection it is off.
