@@ -62,7 +62,7 @@ static enum rmr_status connect_error(int error)
 }
 
 /* Connects a socket to one address. */
-static enum rmr_status connect_one(const struct addrinfo *at, uint64_t deadline_ns, int *out)
+static enum rmr_status connect_one(void *context, const struct addrinfo *at, uint64_t deadline_ns)
 {
 	int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	enum rmr_status status = RMR_OK;
@@ -89,29 +89,11 @@ static enum rmr_status connect_one(const struct addrinfo *at, uint64_t deadline_
 		close(fd);
 		return status;
 	}
-	*out = fd;
+	*(int *)context = fd;
 	return RMR_OK;
 }
 
 enum rmr_status dial(const char *address, uint64_t deadline_ns, int *fd)
 {
-	struct addrinfo *list;
-	enum rmr_status status = inet_resolve(address, false, &list);
-	unsigned left = 0;
-
-	if (status != RMR_OK)
-		return status;
-	for (struct addrinfo *at = list; at; at = at->ai_next)
-		left++;
-	for (struct addrinfo *at = list; at; at = at->ai_next, left--) {
-		uint64_t now_ns = clock_now_ns(), until_ns = deadline_ns;
-
-		if (deadline_ns != CLOCK_NEVER && now_ns < deadline_ns)
-			until_ns = now_ns + (deadline_ns - now_ns) / left;
-		status = connect_one(at, until_ns, fd);
-		if (status == RMR_OK)
-			break;
-	}
-	freeaddrinfo(list);
-	return status;
+	return inet_try_each(address, deadline_ns, connect_one, fd);
 }

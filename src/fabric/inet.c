@@ -17,6 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 #define HOST_MAX 256
@@ -153,4 +154,28 @@ void inet_keep_alive(int fd, int dead_after_ms)
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout_ms,
 			 sizeof(user_timeout_ms));
+}
+
+enum rmr_status inet_try_each(const char *address, uint64_t deadline_ns, inet_try *try_one,
+			      void *context)
+{
+	struct addrinfo *list;
+	enum rmr_status status = inet_resolve(address, false, &list);
+	unsigned left = 0;
+
+	if (status != RMR_OK)
+		return status;
+	for (struct addrinfo *at = list; at; at = at->ai_next)
+		left++;
+	for (struct addrinfo *at = list; at; at = at->ai_next, left--) {
+		uint64_t now_ns = clock_now_ns(), until_ns = deadline_ns;
+
+		if (deadline_ns != CLOCK_NEVER && now_ns < deadline_ns)
+			until_ns = now_ns + (deadline_ns - now_ns) / left;
+		status = try_one(context, at, until_ns);
+		if (status == RMR_OK)
+			break;
+	}
+	freeaddrinfo(list);
+	return status;
 }

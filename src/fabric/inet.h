@@ -8,6 +8,7 @@
 #include <netdb.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/socket.h>
 
 #include <remora/status.h>
@@ -22,5 +23,11 @@ void inet_reachable(int fd, char *to, size_t size);
 
 /* A connected socket sends at once, and fails when the other host is silent for so long. */
 void inet_keep_alive(int fd, int dead_after_ms);
+
+/* Resolves the address and tries what it stands for one after the other, until one works. Each gets
+ * its share of the time, so that a dead one cannot use it all up. The last failure counts. */
+typedef enum rmr_status inet_try(void *context, const struct addrinfo *at, uint64_t deadline_ns);
+enum rmr_status inet_try_each(const char *address, uint64_t deadline_ns, inet_try *try_one,
+			      void *context);
 
 #endif

@@ -130,6 +130,12 @@ static bool ends_long_write(const struct ibv_wc *wc)
 	return wc->opcode == IBV_WC_RECV && wc->wc_flags & IBV_WC_WITH_IMM;
 }
 
+/* The slot may be a little longer than the program's messages may be. */
+static bool is_too_long(const struct verbs_queue *queue, const struct ibv_wc *wc)
+{
+	return wc->opcode == IBV_WC_RECV && wc->byte_len > queue->base.options.recv_size;
+}
+
 void arrive_take(struct verbs_queue *queue, const struct ibv_wc *wc)
 {
 	uint32_t index = (uint32_t)(wc->wr_id & ~VERBS_WR_RECV);
@@ -151,10 +157,10 @@ void arrive_take(struct verbs_queue *queue, const struct ibv_wc *wc)
 		}
 		return;
 	}
-	if (ends_long_write(wc) && wc->byte_len != sizeof(slot->length)) {
+	if (ends_long_write(wc) ? wc->byte_len != sizeof(slot->length) : is_too_long(queue, wc)) {
 		/* Not ours; and what the slot holds from before is not this peer's business. */
 		post_slot(queue, index);
-		log_warn("%s: %s sent an immediate with %u bytes", queue->base.device->info.name,
+		log_warn("%s: %s sent %u bytes that it may not", queue->base.device->info.name,
 			 conn->base.peer, wc->byte_len);
 		verbs_conn_fail(conn, RMR_PROTOCOL);
 		return;

@@ -50,8 +50,8 @@ static void format_peer(struct rdma_cm_id *id, char *to, size_t size)
 	inet_format(peer, address_length(peer), to, size);
 }
 
-static enum rmr_status open_channel(const struct verbs_device *device,
-				    struct rdma_event_channel **channel)
+enum rmr_status cm_open_channel(const struct verbs_device *device,
+				struct rdma_event_channel **channel)
 {
 	*channel = rdma_create_event_channel();
 	if (!*channel)
@@ -286,10 +286,11 @@ static void take_moved_events(struct verbs_conn *conn)
 }
 
 /* Calls one address. On failure nothing is left but an unused conn. */
-static enum rmr_status call(struct verbs_conn *conn, struct sockaddr *address, uint64_t deadline_ns)
+static enum rmr_status call(void *context, const struct addrinfo *at, uint64_t deadline_ns)
 {
+	struct verbs_conn *conn = context;
 	struct rdma_event_channel *channel;
-	enum rmr_status status = open_channel(conn_device(conn), &channel);
+	enum rmr_status status = cm_open_channel(conn_device(conn), &channel);
 
 	if (status != RMR_OK)
 		return status;
@@ -297,7 +298,7 @@ static enum rmr_status call(struct verbs_conn *conn, struct sockaddr *address, u
 		status = error_errno(RMR_SYSTEM, errno, "no RDMA CM id");
 		goto destroy_channel;
 	}
-	status = resolve(conn, channel, address, deadline_ns);
+	status = resolve(conn, channel, at->ai_addr, deadline_ns);
 	if (status == RMR_OK)
 		status = verbs_conn_prepare(conn);
 	if (status != RMR_OK)
@@ -325,25 +326,7 @@ destroy_channel:
 
 enum rmr_status cm_connect(struct verbs_conn *conn, const char *address, uint64_t deadline_ns)
 {
-	struct addrinfo *list;
-	enum rmr_status status = inet_resolve(address, false, &list);
-	unsigned left = 0;
-
-	if (status != RMR_OK)
-		return status;
-	for (struct addrinfo *at = list; at; at = at->ai_next)
-		left++;
-	status = RMR_REFUSED;
-	for (struct addrinfo *at = list; at && status != RMR_OK; at = at->ai_next, left--) {
-		uint64_t now_ns = clock_now_ns(), until_ns = deadline_ns;
-
-		/* Each gets its share of the time, so that a dead one cannot use it all up. */
-		if (deadline_ns != CLOCK_NEVER && now_ns < deadline_ns)
-			until_ns = now_ns + (deadline_ns - now_ns) / left;
-		status = call(conn, at->ai_addr, until_ns);
-	}
-	freeaddrinfo(list);
-	return status;
+	return inet_try_each(address, deadline_ns, call, conn);
 }
 
 /* ------------------------------------------------------------------------------------------
@@ -364,7 +347,7 @@ static enum rmr_status cm_channel_open(struct verbs_device *device, struct cm_ch
 
 	if (!cm)
 		return error_set(RMR_NO_MEMORY, "no memory for a listener");
-	status = open_channel(device, &cm->channel);
+	status = cm_open_channel(device, &cm->channel);
 	if (status != RMR_OK) {
 		free(cm);
 		return status;

@@ -79,8 +79,8 @@ free_works:
 	return status;
 }
 
-/* Stops the queue pair, and finds out how far it got: whatever it had not done when it stopped is
- * flushed, and so is a last request, behind everything. What was unsignaled and is not among the
+/* Finds out how far a queue pair got that was stopped: whatever it had not done is flushed, and so
+ * is a last request, behind everything. What was unsignaled and is not among the
  * flushed ones has succeeded. */
 static void flush_qp(struct verbs_conn *conn, uint64_t until_ns)
 {
@@ -117,7 +117,6 @@ static void drop_qp(struct verbs_conn *conn, uint64_t until_ns)
 {
 	struct verbs_queue *queue = conn_queue(conn);
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
-	bool was_connected = conn->connected;
 
 	if (!conn->qp)
 		return;
@@ -127,7 +126,7 @@ static void drop_qp(struct verbs_conn *conn, uint64_t until_ns)
 	    !atomic_load_explicit(&queue->adapter_failed, memory_order_relaxed)) {
 		if (conn->state == CONN_ENDING)
 			flush_qp(conn, until_ns);
-		if (was_connected)
+		if (conn->connected)
 			await_last_slot(conn);
 	}
 	queue_drain(queue);

@@ -364,6 +364,9 @@ struct verbs_request {
 };
 
 /* cm.c */
+/* A channel for events, which never blocks. */
+enum rmr_status cm_open_channel(const struct verbs_device *device,
+				struct rdma_event_channel **channel);
 enum rmr_status cm_listener_init(struct verbs_listener *listener, const char *address);
 void cm_listener_fini(struct verbs_listener *listener);
 enum rmr_status cm_listener_next(struct verbs_listener *listener, struct verbs_request *request,

@@ -27,11 +27,6 @@
 #define CQ_EVENTS_KEPT	    64 /* acknowledging takes a lock: not each by itself */
 #define TABLE_MIN	    16
 
-static void set_nonblocking(int fd)
-{
-	(void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-}
-
 static void adapter_is_gone(struct verbs_queue *queue)
 {
 	uint64_t one = 1;
@@ -96,7 +91,7 @@ static enum rmr_status open_cq(struct verbs_queue *queue)
 	queue->channel = ibv_create_comp_channel(device->context);
 	if (!queue->channel)
 		return error_errno(RMR_SYSTEM, errno, "no completion channel");
-	set_nonblocking(queue->channel->fd);
+	(void)fcntl(queue->channel->fd, F_SETFL, fcntl(queue->channel->fd, F_GETFL) | O_NONBLOCK);
 	queue->cq = ibv_create_cq(device->context, entries, queue, queue->channel, 0);
 	if (!queue->cq) {
 		enum rmr_status status =
@@ -119,12 +114,14 @@ static void close_cq(struct verbs_queue *queue)
 /* The channel that the control channels of our connections report to. */
 static enum rmr_status open_cm(struct verbs_queue *queue)
 {
-	if (verbs_device_of(queue->base.device)->name.socket)
+	const struct verbs_device *device = verbs_device_of(queue->base.device);
+	enum rmr_status status;
+
+	if (device->name.socket)
 		return RMR_OK;
-	queue->cm = rdma_create_event_channel();
-	if (!queue->cm)
-		return doctor_no_cm(verbs_device_of(queue->base.device)->context->device, errno);
-	set_nonblocking(queue->cm->fd);
+	status = cm_open_channel(device, &queue->cm);
+	if (status != RMR_OK)
+		return status;
 	queue->cm_source.ready = cm_ready;
 	return queue_watch(&queue->base, queue->cm->fd, EPOLLIN, &queue->cm_source);
 }
