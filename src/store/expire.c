@@ -1,0 +1,128 @@
+/*
+ * Expiry: items whose time is over are not found any more (the operations see to that), and are taken
+ * back by a sweep.
+ *
+ * Each span and long item has a bound: nothing in it expires before. The sweep goes over the page
+ * table and looks into those whose bound has passed, so items that live for ever cost nothing, and
+ * those that live long little. A bound may be too early, when what it stood for was deleted; then
+ * one look corrects it. It is never too late (life_note_expiry).
+ */
+#include "store/internal.h"
+
+/* Entries of the page table that cost as much as looking at an item. */
+#define ENTRIES_PER_ITEM 8
+
+enum store_status store_expire(struct store_worker *worker, const void *key, size_t key_length,
+			       uint64_t ttl_ms, struct store_info *info)
+{
+	struct store *store = worker->store;
+	uint64_t hash, now, expiry;
+	struct index_lock lock;
+	struct index_slot slot;
+	struct item *item;
+
+	if (key_length < 1 || key_length > STORE_MAX_KEY)
+		return STORE_KEY_LENGTH;
+	hash = store_hash(store, key, key_length);
+	lock = index_lock(&store->index, hash);
+	if (!index_find(&store->index, &lock, hash, key, key_length, &slot)) {
+		index_unlock(&lock);
+		return STORE_NOT_FOUND;
+	}
+	item = slot_item(store, &slot);
+	if (life_is_expired(store, item)) {
+		life_end(worker, &lock, &slot);
+		STAT_ADD(worker->stats.expired, 1);
+		return STORE_NOT_FOUND;
+	}
+	now = store_clock_ms(store);
+	expiry = ttl_ms == 0			   ? 0
+		 : ttl_ms < ITEM_EXPIRY_MASK - now ? now + ttl_ms
+						   : ITEM_EXPIRY_MASK;
+	item_set_expiry(item, slot_offset(slot.slot), expiry);
+	if (expiry)
+		life_note_expiry(store, slot_offset(slot.slot), expiry);
+	if (info)
+		life_describe(store, item, info);
+	index_unlock(&lock);
+	return STORE_OK;
+}
+
+/* Ends the item if it has expired. Otherwise its bound is noted again. */
+static bool sweep_item(struct store_worker *worker, uint64_t offset, uint64_t now)
+{
+	struct store *store = worker->store;
+	uint64_t expiry = item_expiry(item_at(store, offset));
+	struct index_lock lock;
+	struct index_slot slot;
+
+	if (item_version(item_at(store, offset)) == 0 || expiry == 0)
+		return false;
+	if (expiry > now) {
+		/* Whatever was read: a bound that is too early does no harm. */
+		life_note_expiry(store, offset, expiry);
+		return false;
+	}
+	if (!life_lock_at(store, offset, &lock, &slot))
+		return false;
+	if (!life_is_expired(store, slot_item(store, &slot))) {
+		uint64_t later = item_expiry(slot_item(store, &slot));
+
+		if (later)
+			life_note_expiry(store, offset, later);
+		index_unlock(&lock);
+		return false;
+	}
+	life_end(worker, &lock, &slot);
+	STAT_ADD(worker->stats.expired, 1);
+	return true;
+}
+
+/* Looks at all places of the span, or the long item. Returns how many it ended. */
+static size_t sweep_page(struct store_worker *worker, uint32_t page, uint64_t now,
+			 size_t *looked_at)
+{
+	struct store *store = worker->store;
+	struct page_info *info = &store->pool.table[page];
+	unsigned number = info->size_class;
+	const struct slab_class *class = &store->slab.classes[number];
+	size_t ended = 0;
+
+	atomic_store(&info->soonest_ms, UINT64_MAX);
+	for (uint32_t i = 0; i < class->span_places; i++)
+		ended += sweep_item(worker, ((uint64_t)page << STORE_PAGE_BITS) + i * class->size,
+				    now);
+	*looked_at += class->span_places;
+	return ended;
+}
+
+size_t store_tick(struct store_worker *worker, size_t budget)
+{
+	struct store *store = worker->store;
+	uint64_t now = store_clock_ms(store);
+	uint32_t pages = store->pool.count - store->pool.first;
+	uint32_t page = store->sweep_page;
+	size_t looked_at = 0, ended = 0;
+
+	for (uint32_t i = 0; i < pages && looked_at < budget; i++) {
+		enum page_use use = page_use(&store->pool, page);
+
+		if ((use == PAGE_SPAN || use == PAGE_LONG) &&
+		    atomic_load(&store->pool.table[page].soonest_ms) <= now)
+			ended += sweep_page(worker, page, now, &looked_at);
+		looked_at += i % ENTRIES_PER_ITEM == 0;
+		if (++page == store->pool.count)
+			page = store->pool.first;
+	}
+	store->sweep_page = page;
+	return ended;
+}
+
+void store_touch(struct store_worker *worker, uint64_t offset, uint64_t version)
+{
+	struct store *store = worker->store;
+
+	if (version && slab_is_place(&store->slab, offset) &&
+	    item_version(item_at(store, offset)) == version)
+		heat_up(store, offset);
+}

@@ -1,0 +1,331 @@
+#include "store/index.h"
+
+#include <string.h>
+
+#include "store/item.h"
+#include "store/probe.h"
+
+/* Tries before giving the processor to whoever holds the bucket. */
+#define LOCK_TRIES 200
+
+static struct bucket *bucket_at(const struct index *index, const _Atomic uint32_t *directory,
+				uint64_t number)
+{
+	return (struct bucket *)(index->memory + probe_place(directory, number));
+}
+
+static uint64_t load_header(const struct bucket *bucket)
+{
+	return atomic_load_explicit(&bucket->header, memory_order_relaxed);
+}
+
+static uint64_t load_slot(const struct bucket *bucket, unsigned number)
+{
+	return atomic_load_explicit(&bucket->slots[number], memory_order_relaxed);
+}
+
+static void store_slot(struct bucket *bucket, unsigned number, uint64_t slot)
+{
+	atomic_store_explicit(&bucket->slots[number], slot, memory_order_release);
+}
+
+static struct bucket *next_of(const struct index *index, uint64_t header)
+{
+	uint64_t number = bucket_overflow(header);
+
+	return number ? bucket_at(index, index->overflow_directory, number) : NULL;
+}
+
+bool index_init(struct index *index, uint8_t *memory, struct store_header *header,
+		struct page_pool *pool)
+{
+	uint32_t page = page_pool_take_high(pool, PAGE_BUCKETS);
+	struct bucket *buckets = (struct bucket *)(memory + ((uint64_t)page << STORE_PAGE_BITS));
+
+	*index = (struct index){
+		.memory = memory,
+		.header = header,
+		.directory = (void *)(memory + header->directory),
+		.overflow_directory = (void *)(memory + header->overflow_directory),
+		.pool = pool,
+		.overflow_next = 1, /* 0 means none */
+	};
+	spin_lock_init(&index->growing);
+	spin_lock_init(&index->overflow_lock);
+	if (!page)
+		return false;
+	memset(buckets, 0, STORE_PAGE_SIZE);
+	for (uint64_t i = 0; i < SEGMENT_BUCKETS; i++)
+		atomic_store_explicit(&buckets[i].header, bucket_header(0, 0, SEGMENT_BITS),
+				      memory_order_relaxed);
+	atomic_store(&index->segments, 1);
+	atomic_store_explicit(&index->directory[0], page, memory_order_release);
+	atomic_store_explicit(&header->bucket_count, SEGMENT_BUCKETS, memory_order_release);
+	return true;
+}
+
+/* ------------------------------------------------------------------------------------------
+ * Locking
+ */
+
+/* Acquire, and a release fence: what the last holder did is seen, and nothing that we do is seen
+ * before the lock bit. */
+static struct index_lock lock_bucket(struct bucket *bucket)
+{
+	for (int tries = 1;; tries++) {
+		uint64_t header = load_header(bucket);
+
+		if (!bucket_is_locked(header) &&
+		    atomic_compare_exchange_weak_explicit(
+			    &bucket->header, &header, header | BUCKET_LOCKED, memory_order_acquire,
+			    memory_order_relaxed)) {
+			atomic_thread_fence(memory_order_release);
+			return (struct index_lock){.bucket = bucket, .header = header};
+		}
+		cpu_relax();
+		if (tries % LOCK_TRIES == 0)
+			sched_yield();
+	}
+}
+
+struct index_lock index_lock_bucket(struct index *index, uint64_t number)
+{
+	return lock_bucket(bucket_at(index, index->directory, number));
+}
+
+/* The header carries the overflow link and depth, which may have changed, and a new sequence. */
+void index_unlock(struct index_lock *lock)
+{
+	uint64_t header = bucket_header(bucket_sequence(lock->header) + 1,
+					bucket_overflow(lock->header), bucket_depth(lock->header));
+
+	atomic_store_explicit(&lock->bucket->header, header, memory_order_release);
+}
+
+/*
+ * The count may have grown since it was read, but a bucket is split only while it is locked: once we
+ * have the lock its depth says whether the key belongs here, and goes on saying so.
+ */
+struct index_lock index_lock(struct index *index, uint64_t hash)
+{
+	struct probe probe;
+
+	/* Acquire: the buckets that are counted are there. */
+	probe_begin(&probe, hash,
+		    atomic_load_explicit(&index->header->bucket_count, memory_order_acquire));
+	for (;;) {
+		struct index_lock lock = index_lock_bucket(index, probe.bucket);
+		unsigned depth = bucket_depth(lock.header);
+
+		if (hash_bits(hash, depth) == probe.bucket)
+			return lock;
+		index_unlock(&lock);
+		probe_redirect(&probe, depth);
+	}
+}
+
+/* ------------------------------------------------------------------------------------------
+ * Slots of a locked bucket
+ */
+
+static bool is_key(const struct index *index, uint64_t slot, const void *key, size_t key_length)
+{
+	const struct item *item = (const struct item *)(index->memory + slot_offset(slot));
+
+	return item_key_length(item_get_lengths(item)) == key_length &&
+	       memcmp(item->key, key, key_length) == 0;
+}
+
+bool index_find(struct index *index, const struct index_lock *lock, uint64_t hash, const void *key,
+		size_t key_length, struct index_slot *slot)
+{
+	uint16_t tag = hash_tag(hash);
+	struct bucket *bucket = lock->bucket;
+	uint64_t header = lock->header;
+
+	for (;;) {
+		for (unsigned i = 0; i < BUCKET_SLOTS; i++) {
+			uint64_t found = load_slot(bucket, i);
+
+			if (found && slot_tag(found) == tag &&
+			    is_key(index, found, key, key_length)) {
+				*slot = (struct index_slot){bucket, i, found};
+				return true;
+			}
+		}
+		bucket = next_of(index, header);
+		if (!bucket)
+			return false;
+		header = load_header(bucket);
+	}
+}
+
+bool index_find_offset(struct index *index, const struct index_lock *lock, uint64_t offset,
+		       struct index_slot *slot)
+{
+	struct bucket *bucket = lock->bucket;
+	uint64_t header = lock->header;
+
+	for (;;) {
+		for (unsigned i = 0; i < BUCKET_SLOTS; i++) {
+			uint64_t found = load_slot(bucket, i);
+
+			if (found && slot_offset(found) == offset) {
+				*slot = (struct index_slot){bucket, i, found};
+				return true;
+			}
+		}
+		bucket = next_of(index, header);
+		if (!bucket)
+			return false;
+		header = load_header(bucket);
+	}
+}
+
+void index_each(struct index *index, const struct index_lock *lock,
+		void (*fn)(void *context, uint64_t slot), void *context)
+{
+	struct bucket *bucket = lock->bucket;
+	uint64_t header = lock->header;
+
+	while (bucket) {
+		for (unsigned i = 0; i < BUCKET_SLOTS; i++) {
+			uint64_t slot = load_slot(bucket, i);
+
+			if (slot)
+				fn(context, slot);
+		}
+		bucket = next_of(index, header);
+		header = bucket ? load_header(bucket) : 0;
+	}
+}
+
+/* ------------------------------------------------------------------------------------------
+ * Overflow buckets
+ */
+
+/* Memory for more of them. The overflow lock is held. */
+static bool add_overflow_segment(struct index *index)
+{
+	uint64_t number = index->overflow_limit >> SEGMENT_BITS;
+	uint32_t page;
+
+	if (index->overflow_limit >= MAX_OVERFLOW_COUNT || number >= index->header->page_count)
+		return false;
+	page = page_pool_take_high(index->pool, PAGE_OVERFLOW);
+	if (!page)
+		return false;
+	memset(index->memory + ((uint64_t)page << STORE_PAGE_BITS), 0, STORE_PAGE_SIZE);
+	atomic_store_explicit(&index->overflow_directory[number], page, memory_order_release);
+	index->overflow_limit += SEGMENT_BUCKETS;
+	atomic_fetch_add_explicit(&index->segments, 1, memory_order_relaxed);
+	return true;
+}
+
+/* An empty bucket, or 0. */
+static uint64_t take_overflow(struct index *index)
+{
+	struct bucket *bucket;
+	uint64_t number;
+
+	spin_lock_take(&index->overflow_lock);
+	number = index->overflow_free;
+	if (number) {
+		bucket = bucket_at(index, index->overflow_directory, number);
+		index->overflow_free = bucket_overflow(load_header(bucket));
+	} else if (index->overflow_next < index->overflow_limit || add_overflow_segment(index)) {
+		number = index->overflow_next++;
+	}
+	index->overflow_used += number != 0;
+	spin_lock_give(&index->overflow_lock);
+	if (number) {
+		bucket = bucket_at(index, index->overflow_directory, number);
+		atomic_store_explicit(&bucket->header, 0, memory_order_relaxed);
+	}
+	return number;
+}
+
+static void give_overflow(struct index *index, uint64_t number)
+{
+	struct bucket *bucket = bucket_at(index, index->overflow_directory, number);
+
+	spin_lock_take(&index->overflow_lock);
+	atomic_store_explicit(&bucket->header, bucket_header(0, index->overflow_free, 0),
+			      memory_order_relaxed);
+	index->overflow_free = number;
+	index->overflow_used--;
+	spin_lock_give(&index->overflow_lock);
+}
+
+/* Hangs bucket `number` (0: nothing) behind `bucket`, which is the lock's own or further on. */
+static void set_next(struct index_lock *lock, struct bucket *bucket, uint64_t number)
+{
+	if (bucket == lock->bucket) {
+		lock->header = bucket_header(bucket_sequence(lock->header), number,
+					     bucket_depth(lock->header));
+		/* Now, and still locked: readers do not trust it, growing and adding do. */
+		atomic_store_explicit(&bucket->header, lock->header | BUCKET_LOCKED,
+				      memory_order_release);
+	} else {
+		atomic_store_explicit(&bucket->header, bucket_header(0, number, 0),
+				      memory_order_release);
+	}
+}
+
+bool index_add(struct index *index, struct index_lock *lock, uint64_t slot)
+{
+	struct bucket *bucket = lock->bucket, *last = NULL;
+	uint64_t header = lock->header, number;
+	unsigned length = 0;
+
+	while (bucket) {
+		for (unsigned i = 0; i < BUCKET_SLOTS; i++) {
+			if (load_slot(bucket, i) == 0) {
+				store_slot(bucket, i, slot);
+				return true;
+			}
+		}
+		last = bucket;
+		length++;
+		bucket = next_of(index, header);
+		header = bucket ? load_header(bucket) : 0;
+	}
+	number = length < PROBE_MAX_CHAIN ? take_overflow(index) : 0;
+	if (!number)
+		return false;
+	store_slot(bucket_at(index, index->overflow_directory, number), 0, slot);
+	set_next(lock, last, number);
+	return true;
+}
+
+/*
+ * Fills the hole with the last slot of the chain, so that only the last bucket has holes and they
+ * are at its end, and gives an overflow bucket back when it is empty.
+ */
+void index_remove(struct index *index, struct index_lock *lock, const struct index_slot *at)
+{
+	struct bucket *last = lock->bucket, *before = NULL;
+	uint64_t header = lock->header, number = 0;
+	unsigned end = BUCKET_SLOTS;
+
+	while (bucket_overflow(header)) {
+		before = last;
+		number = bucket_overflow(header);
+		last = bucket_at(index, index->overflow_directory, number);
+		header = load_header(last);
+	}
+	while (end > 1 && load_slot(last, end - 1) == 0)
+		end--;
+	store_slot(at->bucket, at->number, load_slot(last, end - 1));
+	store_slot(last, end - 1, 0);
+	if (end == 1 && before) {
+		set_next(lock, before, 0);
+		give_overflow(index, number);
+	}
+}
+
+uint64_t index_hash_of(const struct index *index, const struct item *item)
+{
+	return probe_hash(item->key, item_key_length(item_get_lengths(item)),
+			  index->header->hash_seed);
+}

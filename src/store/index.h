@@ -1,0 +1,113 @@
+/*
+ * Index: the buckets, as writers see them.
+ *
+ * A writer locks the bucket of its key, finds or adds or removes slots, and gives the lock back;
+ * readers never lock (reader.c has the argument). The header word with the lock bit is the only
+ * state of a lock: there is nothing to allocate and nothing to clean up.
+ *
+ * Growing: index_grow() splits one bucket, the next in line, and is called by whoever added a key
+ * while there are more than INDEX_LOAD keys a bucket. Each call does the work of one bucket; there
+ * is never more to do at once. Without memory for it the index goes on with longer chains, and
+ * index_add() fails only when not even an overflow bucket can be had.
+ *
+ * Locks: growing has one of its own, taken before any bucket's; overflow buckets have one that is
+ * taken within a bucket's; then the pool's. A thread never holds two buckets, but for growing, which
+ * holds a new one that nobody else can find yet.
+ */
+#ifndef STORE_INDEX_H
+#define STORE_INDEX_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/spin_lock.h"
+#include "store/layout.h"
+#include "store/pages.h"
+
+#define INDEX_LOAD 5u /* keys a bucket, on average */
+
+struct index {
+	uint8_t *memory;
+	struct store_header *header;
+	_Atomic uint32_t *directory;
+	_Atomic uint32_t *overflow_directory;
+	struct page_pool *pool;
+	struct spin_lock growing;
+
+	_Alignas(64) struct spin_lock overflow_lock;
+	uint64_t overflow_free;	 /* number of the first on the list, which goes on in its header */
+	uint64_t overflow_next;	 /* the lowest number never used */
+	uint64_t overflow_limit; /* those below it have memory */
+	uint64_t overflow_used;
+	/* Pages taken: for both kinds of bucket. */
+	_Atomic uint64_t segments;
+};
+
+/* A locked bucket. */
+struct index_lock {
+	struct bucket *bucket;
+	uint64_t header; /* as it was when it was locked, without the lock bit */
+};
+
+/* A slot of a locked bucket. */
+struct index_slot {
+	struct bucket *bucket; /* the one of the chain that it is in */
+	unsigned number;
+	uint64_t slot;
+};
+
+/* Makes an empty index of one segment. False: no page. */
+bool index_init(struct index *index, uint8_t *memory, struct store_header *header,
+		struct page_pool *pool);
+
+struct index_lock index_lock(struct index *index, uint64_t hash);
+void index_unlock(struct index_lock *lock);
+
+/* The slot of this key. The items that are compared cannot go away: the bucket is locked. */
+bool index_find(struct index *index, const struct index_lock *lock, uint64_t hash, const void *key,
+		size_t key_length, struct index_slot *slot);
+
+/* The slot of the item at this offset. */
+bool index_find_offset(struct index *index, const struct index_lock *lock, uint64_t offset,
+		       struct index_slot *slot);
+
+/* Adds a slot to a locked bucket. False: its chain is full, and no overflow bucket can be had. */
+bool index_add(struct index *index, struct index_lock *lock, uint64_t slot);
+
+static inline void index_replace(const struct index_slot *at, uint64_t slot)
+{
+	/* Release: who sees the slot sees the item. */
+	atomic_store_explicit(&at->bucket->slots[at->number], slot, memory_order_release);
+}
+
+void index_remove(struct index *index, struct index_lock *lock, const struct index_slot *at);
+
+/* Calls fn for each slot of a locked bucket. */
+void index_each(struct index *index, const struct index_lock *lock,
+		void (*fn)(void *context, uint64_t slot), void *context);
+
+/* Locks bucket `number`, which must be there. */
+struct index_lock index_lock_bucket(struct index *index, uint64_t number);
+
+enum index_growth {
+	INDEX_GREW,
+	INDEX_BUSY,    /* another thread is at it */
+	INDEX_NO_PAGE, /* for the next segment */
+	INDEX_FULL,    /* as large as it can get, or a chain that cannot be split now */
+};
+
+enum index_growth index_grow(struct index *index);
+
+static inline uint64_t index_bucket_count(const struct index *index)
+{
+	return atomic_load_explicit(&index->header->bucket_count, memory_order_relaxed);
+}
+
+/* The hash of an item's key, which must not change meanwhile. */
+uint64_t index_hash_of(const struct index *index, const struct item *item);
+
+/* Nothing else under way: every bucket's keys belong there, depths are right, no bucket is locked,
+ * overflow buckets are all used or free. Counts the keys. */
+bool index_is_valid(struct index *index, uint64_t *keys, char *why, size_t why_size);
+
+#endif

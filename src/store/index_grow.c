@@ -1,0 +1,247 @@
+/*
+ * Index: growing, and checking. See layout.h for linear hashing.
+ *
+ * A split goes like this, for bucket b of depth d, with the bucket n = b + 2^d that comes to be:
+ *
+ *	lock b
+ *	fill n with those of b's slots that have bit d of the hash set; n still has depth 0
+ *	n gets depth d + 1, locked		nobody finds it by the count yet, readers may by b
+ *	take them out of b; b gets depth d + 1
+ *	unlock b, unlock n
+ *	count n					from now on everybody goes there by himself
+ *
+ * A reader with an old count looks at b. Before it was locked it finds its key there; while it is
+ * locked it looks again; afterwards the depth sends it to n. One with a new count goes to n, which
+ * is complete since before it was counted.
+ *
+ * If memory for n's overflow buckets is missing, nothing has been changed yet, and n is left empty.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "store/index.h"
+#include "store/item.h"
+#include "store/probe.h"
+#include "store/size_class.h"
+
+#define MAX_SLOTS (PROBE_MAX_CHAIN * BUCKET_SLOTS)
+
+/* The slots of a chain, and which of them move. */
+struct split {
+	struct index *index;
+	uint64_t slots[MAX_SLOTS];
+	unsigned count;
+};
+
+static void collect(void *context, uint64_t slot)
+{
+	struct split *split = context;
+
+	split->slots[split->count++] = slot;
+	__builtin_prefetch(split->index->memory + slot_offset(slot));
+}
+
+/* The segment of bucket `number` is there afterwards, all its buckets of depth 0. */
+static bool add_segment(struct index *index, uint64_t number)
+{
+	_Atomic uint32_t *entry = &index->directory[number >> SEGMENT_BITS];
+	uint32_t page = atomic_load_explicit(entry, memory_order_relaxed);
+
+	if (page)
+		return true;
+	page = page_pool_take_high(index->pool, PAGE_BUCKETS);
+	if (!page)
+		return false;
+	memset(index->memory + ((uint64_t)page << STORE_PAGE_BITS), 0, STORE_PAGE_SIZE);
+	atomic_fetch_add_explicit(&index->segments, 1, memory_order_relaxed);
+	atomic_store_explicit(entry, page, memory_order_release);
+	return true;
+}
+
+static void remove_all(struct index *index, struct index_lock *lock)
+{
+	struct index_slot first = {.bucket = lock->bucket};
+
+	while (atomic_load_explicit(&lock->bucket->slots[0], memory_order_relaxed))
+		index_remove(index, lock, &first);
+}
+
+/* Moves to `upper` what belongs there. False: no memory, and nothing has changed. */
+static bool redistribute(struct index *index, struct index_lock *lower, struct index_lock *upper)
+{
+	unsigned depth = bucket_depth(lower->header);
+	struct split split = {.index = index};
+	unsigned moving = 0;
+
+	index_each(index, lower, collect, &split);
+	for (unsigned i = 0; i < split.count; i++) {
+		uint64_t slot = split.slots[i];
+		uint64_t hash = index_hash_of(
+			index, (const struct item *)(index->memory + slot_offset(slot)));
+
+		if (!(hash >> depth & 1))
+			continue;
+		if (!index_add(index, upper, slot)) {
+			remove_all(index, upper);
+			return false;
+		}
+		split.slots[moving++] = slot;
+	}
+	for (unsigned i = 0; i < moving; i++) {
+		struct index_slot at;
+
+		if (index_find_offset(index, lower, slot_offset(split.slots[i]), &at))
+			index_remove(index, lower, &at);
+	}
+	return true;
+}
+
+static void set_depth(struct index_lock *lock, unsigned depth)
+{
+	lock->header =
+		bucket_header(bucket_sequence(lock->header), bucket_overflow(lock->header), depth);
+}
+
+/* The growing lock is held. */
+static enum index_growth split_next(struct index *index)
+{
+	uint64_t count = index_bucket_count(index);
+	unsigned depth = depth_of_count(count);
+	uint64_t number = count - ((uint64_t)1 << depth);
+	struct index_lock lower, upper;
+	bool done;
+
+	if (depth + 1 > MAX_DEPTH || count >> SEGMENT_BITS >= index->header->page_count)
+		return INDEX_FULL;
+	if (!add_segment(index, count))
+		return INDEX_NO_PAGE;
+	lower = index_lock_bucket(index, number);
+	upper = index_lock_bucket(index, count);
+	done = redistribute(index, &lower, &upper);
+	if (done) {
+		set_depth(&lower, depth + 1);
+		set_depth(&upper, depth + 1);
+		/* Visible before lower is unlocked, which sends readers there. */
+		atomic_store_explicit(&upper.bucket->header, upper.header | BUCKET_LOCKED,
+				      memory_order_release);
+	}
+	index_unlock(&lower);
+	index_unlock(&upper);
+	if (!done)
+		return INDEX_FULL;
+	atomic_store_explicit(&index->header->bucket_count, count + 1, memory_order_release);
+	return INDEX_GREW;
+}
+
+enum index_growth index_grow(struct index *index)
+{
+	enum index_growth growth;
+
+	if (!spin_lock_try(&index->growing))
+		return INDEX_BUSY;
+	growth = split_next(index);
+	spin_lock_give(&index->growing);
+	return growth;
+}
+
+/* ------------------------------------------------------------------------------------------
+ * Checks
+ */
+
+struct check {
+	struct index *index;
+	uint64_t bucket;
+	unsigned depth;
+	uint64_t keys;
+	char *why;
+	size_t why_size;
+	bool is_valid;
+};
+
+__attribute__((format(printf, 2, 3))) static void invalid(struct check *check, const char *format,
+							  ...)
+{
+	va_list arguments;
+
+	if (!check->is_valid)
+		return;
+	check->is_valid = false;
+	va_start(arguments, format);
+	vsnprintf(check->why, check->why_size, format, arguments);
+	va_end(arguments);
+}
+
+static void check_slot(void *context, uint64_t slot)
+{
+	struct check *check = context;
+	uint64_t offset = slot_offset(slot);
+	const struct item *item = (const struct item *)(check->index->memory + offset);
+	uint64_t hash = index_hash_of(check->index, item);
+
+	check->keys++;
+	if (!item_is_complete(item, offset, size_class_size(slot_class(slot))))
+		invalid(check, "bucket %lu: the item at %lu is not complete", check->bucket,
+			offset);
+	else if (slot_tag(slot) != hash_tag(hash))
+		invalid(check, "bucket %lu: wrong tag", check->bucket);
+	else if (hash_bits(hash, check->depth) != check->bucket)
+		invalid(check, "bucket %lu of depth %u: the item at %lu belongs to %lu",
+			check->bucket, check->depth, offset, hash_bits(hash, check->depth));
+}
+
+/* Only the last bucket of a chain has empty slots, at its end. */
+static uint64_t check_chain(struct check *check, const struct index_lock *lock)
+{
+	const struct bucket *bucket = lock->bucket;
+	uint64_t header = lock->header, length = 0;
+	bool hole = false;
+
+	for (;;) {
+		for (unsigned i = 0; i < BUCKET_SLOTS; i++) {
+			bool empty = !atomic_load_explicit(&bucket->slots[i], memory_order_relaxed);
+
+			if (hole && !empty)
+				invalid(check, "bucket %lu: a slot behind a hole", check->bucket);
+			hole |= empty;
+		}
+		if (!bucket_overflow(header))
+			return length;
+		if (hole || ++length > PROBE_MAX_CHAIN)
+			invalid(check, "bucket %lu: a chain of %lu", check->bucket, length);
+		if (!check->is_valid)
+			return length;
+		bucket = (const struct bucket *)(check->index->memory +
+						 probe_place(check->index->overflow_directory,
+							     bucket_overflow(header)));
+		header = atomic_load_explicit(&bucket->header, memory_order_relaxed);
+	}
+}
+
+bool index_is_valid(struct index *index, uint64_t *keys, char *why, size_t why_size)
+{
+	struct check check = {.index = index, .why = why, .why_size = why_size, .is_valid = true};
+	uint64_t count = index_bucket_count(index), overflow = 0;
+	unsigned depth = depth_of_count(count);
+	uint64_t split = count - ((uint64_t)1 << depth);
+
+	for (uint64_t i = 0; i < count && check.is_valid; i++) {
+		struct index_lock lock;
+
+		check.bucket = i;
+		check.depth = depth + (i < split || i >= (uint64_t)1 << depth);
+		lock = index_lock_bucket(index, i);
+		if (bucket_depth(lock.header) != check.depth)
+			invalid(&check, "bucket %lu: depth %u, not %u", i,
+				bucket_depth(lock.header), check.depth);
+		overflow += check_chain(&check, &lock);
+		if (check.is_valid)
+			index_each(index, &lock, check_slot, &check);
+		index_unlock(&lock);
+	}
+	if (overflow != index->overflow_used)
+		invalid(&check, "%lu overflow buckets used, %lu found", index->overflow_used,
+			overflow);
+	*keys = check.keys;
+	return check.is_valid;
+}

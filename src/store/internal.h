@@ -1,0 +1,204 @@
+/*
+ * What the files of the store share. Who does what:
+ *
+ *	layout.h	the bytes that readers rely on
+ *	size_class.h	classes of sizes			pure
+ *	probe		how to find a key in buckets		pure
+ *	reader		getting values without a lock		for clients, too
+ *	item		writing, checking and ending items
+ *	pages		runs of pages
+ *	span, slab	places for items; slab_drain: emptying spans
+ *	index		buckets as writers see them; index_grow: splitting them
+ *	life		an item's birth and end, with all that goes with it
+ *	get, put, expire, counter, scan		operations
+ *	evict, room	making room: one item of a class; whole spans and runs
+ *	store		create, destroy, workers; restore; stats; valid
+ *
+ * Locks, in the order in which they are taken: a class's eviction; reclaim; growing; a bucket; a worker's cache; a
+ * class; overflow buckets; pages. The cells' lock is taken within a bucket's, and alone.
+ */
+#ifndef STORE_INTERNAL_H
+#define STORE_INTERNAL_H
+
+#include "base/spin_lock.h"
+#include "store/index.h"
+#include "store/item.h"
+#include "store/layout.h"
+#include "store/pages.h"
+#include "store/reader.h"
+#include "store/slab.h"
+#include "store/store.h"
+
+/* Versions that a worker takes at once. */
+#define VERSION_BLOCK 64u
+/* A worker tells the store of its keys when they have changed by so many. */
+#define KEYS_BLOCK 16
+
+/* A heat byte stands for this many bytes of the arena: for one item, or two small neighbours. */
+#define HEAT_BITS 7
+#define HEAT_MAX  3
+
+/* What a worker counts. One writer each, read by anyone. */
+struct worker_stats {
+	_Atomic uint64_t gets, hits, puts, deletes, expired, evicted, moved, pages_moved, no_memory;
+};
+
+struct store_worker {
+	struct store *store;
+	unsigned number;
+	uint64_t next_version;
+	uint64_t version_end;
+	_Atomic int64_t keys; /* added less removed, that the store was not told of */
+	struct worker_stats stats;
+	struct slab_worker slab;
+};
+
+/* How the hand of a class goes round; under the store's `reclaim` lock or relaxed. */
+struct class_pace {
+	_Atomic uint64_t lap_began_ns;
+	_Atomic uint64_t last_lap_ns;
+	_Atomic uint64_t evictions;
+	_Atomic uint32_t calls; /* for room, since pages of others were looked at */
+	struct spin_lock evicting;
+};
+
+struct cells {
+	_Atomic int64_t *cells;
+	uint64_t count;
+	bool are_private;
+	struct spin_lock lock;
+	uint64_t next; /* the lowest never used */
+	uint32_t *free;
+	uint64_t free_count;
+	/* Given up and not yet released, oldest first: a ring of `count` entries. */
+	uint32_t *retired;
+	uint64_t retired_begin, retired_end;
+};
+
+struct store {
+	/* Constant. */
+	uint8_t *memory;
+	struct store_header *header;
+	_Atomic uint8_t *heat;
+	struct store_options options;
+	struct reader reader;
+	uint64_t max_item; /* the longest that can ever fit */
+
+	_Alignas(64) _Atomic int64_t keys; /* but for what workers did not tell yet */
+	struct page_pool pool;
+	struct slab slab;
+	struct index index;
+	struct cells cells;
+
+	struct spin_lock reclaim; /* one thread at a time empties spans */
+	struct class_pace paces[SLAB_CLASSES];
+	_Atomic uint32_t sweep_page; /* where store_tick() goes on */
+
+	struct spin_lock workers_lock;
+	unsigned worker_count; /* highest number in use, plus 1 */
+	struct store_worker *workers[STORE_MAX_WORKERS];
+	struct slab_worker *slabs[STORE_MAX_WORKERS];
+	/* What closed workers counted. */
+	struct worker_stats past;
+	struct slab_worker *past_slab;
+};
+
+/* Of a counter with one writer. */
+#define STAT_ADD(counter, n)                                                                       \
+	atomic_store_explicit(&(counter),                                                          \
+			      atomic_load_explicit(&(counter), memory_order_relaxed) + (n),        \
+			      memory_order_relaxed)
+
+static inline struct item *item_at(const struct store *store, uint64_t offset)
+{
+	return (struct item *)(store->memory + offset);
+}
+
+static inline uint64_t offset_of(const struct store *store, const struct item *item)
+{
+	return (uint64_t)((const uint8_t *)item - store->memory);
+}
+
+static inline _Atomic uint8_t *heat_of(const struct store *store, uint64_t offset)
+{
+	return &store->heat[offset >> HEAT_BITS];
+}
+
+/* Counts a use. Many may do so at once, and a count may be lost. */
+static inline void heat_up(const struct store *store, uint64_t offset)
+{
+	_Atomic uint8_t *heat = heat_of(store, offset);
+	uint8_t now = atomic_load_explicit(heat, memory_order_relaxed);
+
+	if (now < HEAT_MAX)
+		atomic_store_explicit(heat, now + 1, memory_order_relaxed);
+}
+
+/* store.c */
+uint64_t store_hash(const struct store *store, const void *key, size_t key_length);
+uint64_t worker_next_version(struct store_worker *worker, uint64_t above);
+void worker_count_key(struct store_worker *worker, int change);
+
+/* life.c */
+
+/* The item of a locked bucket's slot. */
+static inline struct item *slot_item(const struct store *store, const struct index_slot *slot)
+{
+	return item_at(store, slot_offset(slot->slot));
+}
+
+void life_describe(const struct store *store, const struct item *item, struct store_info *info);
+bool life_is_expired(const struct store *store, const struct item *item);
+
+/* Ends the item, whose bucket is locked, while its slot still is there. Returns whether its memory
+ * is to be given back: not if it is pinned, then the last view does it. */
+bool life_kill(struct store_worker *worker, struct item *item);
+
+/* After the bucket was unlocked. `size` is that of the item, read before it was killed. */
+void life_free(struct store_worker *worker, uint64_t offset, uint64_t size);
+
+/* Kills, takes the slot away, unlocks, gives the memory back. */
+void life_end(struct store_worker *worker, struct index_lock *lock, const struct index_slot *slot);
+
+/* Locks the bucket of the item at this offset. The offset is of a place, in which there may be
+ * anything. False: no item is there, and nothing is locked. */
+bool life_lock_at(struct store *store, uint64_t offset, struct index_lock *lock,
+		  struct index_slot *slot);
+
+/* Tells the item's span that something in it expires then. After the item was published. */
+void life_note_expiry(struct store *store, uint64_t offset, uint64_t expires_ms);
+
+/* Moves the item at this offset to another place of its class, if there is a free one. */
+bool life_move(struct store_worker *worker, uint64_t offset);
+
+/* room.c */
+
+/* Memory for an item, 0: none to be had. May evict; no bucket is locked. */
+uint64_t room_take(struct store_worker *worker, uint64_t size);
+
+/* A page for the index, made free if need be. */
+bool room_for_index(struct store_worker *worker);
+
+/* evict.c */
+
+/* Evicts something of this class, so that it has a free place. False: there is nothing. */
+bool evict_some(struct store_worker *worker, unsigned slab_class);
+
+/* The hand of the class has come round. */
+void evict_finish_lap(struct class_pace *pace);
+
+/* Ends the item at this offset unless it is pinned. Expired ones are counted as such. */
+bool evict_at(struct store_worker *worker, uint64_t offset);
+
+/* counter.c */
+enum rmr_status cells_init(struct cells *cells, const struct store_options *options);
+void cells_fini(struct cells *cells);
+/* The cell of a counter that ends. */
+void cells_retire(struct store *store, const struct item *item);
+int64_t cells_read(const struct store *store, const struct item *item);
+/* For restore: a counter was found. False: no such cell. */
+bool cells_adopt(struct store *store, const struct item *item);
+void cells_adopted(struct store *store);
+size_t cells_format(const struct store *store, const struct item *item, char text[24]);
+
+#endif

@@ -1,0 +1,231 @@
+/*
+ * Operations that put and delete. See life.c for the order of things.
+ */
+#include <string.h>
+
+#include "store/internal.h"
+
+/* Tries to find room in the index for a new key. */
+#define ADD_TRIES 4
+
+enum store_status store_draft_begin(struct store_worker *worker, const struct store_put *put,
+				    struct store_draft *draft)
+{
+	struct store *store = worker->store;
+	uint64_t size, offset;
+
+	if (put->key_length < 1 || put->key_length > STORE_MAX_KEY)
+		return STORE_KEY_LENGTH;
+	if (put->value_length > ITEM_MAX_VALUE)
+		return STORE_VALUE_TOO_LONG;
+	size = item_size(put->key_length, put->value_length);
+	if (size > store->max_item)
+		return STORE_VALUE_TOO_LONG;
+	offset = room_take(worker, size);
+	if (!offset) {
+		STAT_ADD(worker->stats.no_memory, 1);
+		return STORE_NO_MEMORY;
+	}
+	draft->item = item_at(store, offset);
+	item_write_key(draft->item, put->key, put->key_length, put->value_length, ITEM_VALUE);
+	draft->hash = store_hash(store, put->key, put->key_length);
+	draft->size_class = size_class_of(size);
+	draft->value = item_value(draft->item);
+	draft->value_length = put->value_length;
+	return STORE_OK;
+}
+
+void store_draft_abort(struct store_worker *worker, struct store_draft *draft)
+{
+	life_free(worker, offset_of(worker->store, draft->item),
+		  item_size_of(item_get_lengths(draft->item)));
+	*draft = (struct store_draft){0};
+}
+
+/* Whether the put may replace what is there: `old` is NULL if nothing is. */
+static enum store_status check_condition(const struct store_put *put, const struct item *old)
+{
+	switch (put->condition) {
+	case STORE_IF_ABSENT:
+		return old ? STORE_EXISTS : STORE_OK;
+	case STORE_IF_VERSION:
+		if (!old)
+			return STORE_NOT_FOUND;
+		return item_version(old) == put->version ? STORE_OK : STORE_CONFLICT;
+	default:
+		return STORE_OK;
+	}
+}
+
+/* One more key: its share of the growing, which is one bucket. */
+static void grow(struct store_worker *worker)
+{
+	struct store *store = worker->store;
+	int64_t keys = atomic_load_explicit(&store->keys, memory_order_relaxed);
+
+	if (keys > (int64_t)(index_bucket_count(&store->index) * INDEX_LOAD) &&
+	    index_grow(&store->index) == INDEX_NO_PAGE && room_for_index(worker))
+		index_grow(&store->index);
+}
+
+static uint64_t find_expiry(const struct store *store, uint64_t ttl_ms)
+{
+	uint64_t now;
+
+	if (ttl_ms == 0)
+		return 0;
+	now = store_clock_ms(store);
+	return ttl_ms < ITEM_EXPIRY_MASK - now ? now + ttl_ms : ITEM_EXPIRY_MASK;
+}
+
+/* The item is complete then, and in the index instead of the old one. The bucket is locked. */
+static bool swing(struct store_worker *worker, const struct store_draft *draft,
+		  struct index_lock *lock, const struct index_slot *old, uint64_t expiry,
+		  uint64_t body_hash)
+{
+	struct store *store = worker->store;
+	uint64_t offset = offset_of(store, draft->item);
+	uint64_t slot = slot_make(hash_tag(draft->hash), draft->size_class, offset);
+	uint8_t heat = 0;
+
+	if (old) {
+		struct item *item = slot_item(store, old);
+
+		heat = atomic_load_explicit(heat_of(store, slot_offset(old->slot)),
+					    memory_order_relaxed);
+		item_publish(draft->item, offset, worker_next_version(worker, item_version(item)),
+			     expiry, body_hash);
+	} else {
+		/* The other order would do as well, as long as nobody is answered. This one needs no
+		 * way back when there is no slot: readers see a locked bucket. */
+		if (!index_add(&store->index, lock, slot))
+			return false;
+		item_publish(draft->item, offset, worker_next_version(worker, 0), expiry,
+			     body_hash);
+	}
+	atomic_store_explicit(heat_of(store, offset), heat, memory_order_relaxed);
+	if (expiry)
+		life_note_expiry(store, offset, expiry);
+	return true;
+}
+
+/* Replaces `old`, whose bucket is locked, and unlocks. */
+static void replace(struct store_worker *worker, const struct store_draft *draft,
+		    struct index_lock *lock, const struct index_slot *old)
+{
+	struct store *store = worker->store;
+	struct item *item = slot_item(store, old);
+	uint64_t size = item_size_of(item_get_lengths(item));
+	bool is_free = life_kill(worker, item);
+
+	index_replace(old, slot_make(hash_tag(draft->hash), draft->size_class,
+				     offset_of(store, draft->item)));
+	index_unlock(lock);
+	if (is_free)
+		life_free(worker, slot_offset(old->slot), size);
+}
+
+/* One try: STORE_NO_MEMORY means that the index had no room, and may be tried again. */
+static enum store_status commit(struct store_worker *worker, const struct store_put *put,
+				struct store_draft *draft, uint64_t body_hash,
+				struct store_info *info)
+{
+	struct store *store = worker->store;
+	const uint8_t *key = draft->item->key;
+	struct index_lock lock = index_lock(&store->index, draft->hash);
+	struct index_slot old;
+	bool found = index_find(&store->index, &lock, draft->hash, key, put->key_length, &old);
+	bool expired = found && life_is_expired(store, slot_item(store, &old));
+	enum store_status status;
+
+	/* An expired item does not count as being there, but its slot and its version do. */
+	status = check_condition(put, found && !expired ? slot_item(store, &old) : NULL);
+	if (status == STORE_EXISTS || status == STORE_CONFLICT) {
+		if (info)
+			life_describe(store, slot_item(store, &old), info);
+	}
+	if (status == STORE_OK && !swing(worker, draft, &lock, found ? &old : NULL,
+					 find_expiry(store, put->ttl_ms), body_hash))
+		status = STORE_NO_MEMORY;
+	if (status == STORE_OK && info)
+		life_describe(store, draft->item, info);
+	if (status == STORE_OK && found)
+		replace(worker, draft, &lock, &old);
+	else
+		index_unlock(&lock);
+	if (status == STORE_OK && !found)
+		worker_count_key(worker, 1);
+	return status;
+}
+
+enum store_status store_draft_commit(struct store_worker *worker, const struct store_put *put,
+				     struct store_draft *draft, struct store_info *info)
+{
+	uint64_t body_hash = item_body_hash(draft->item);
+	enum store_status status;
+
+	for (int tries = 0; tries < ADD_TRIES; tries++) {
+		status = commit(worker, put, draft, body_hash, info);
+		if (status != STORE_NO_MEMORY || !room_for_index(worker))
+			break;
+	}
+	if (status != STORE_OK) {
+		store_draft_abort(worker, draft);
+		if (status == STORE_NO_MEMORY)
+			STAT_ADD(worker->stats.no_memory, 1);
+		return status;
+	}
+	STAT_ADD(worker->stats.puts, 1);
+	*draft = (struct store_draft){0};
+	grow(worker);
+	return STORE_OK;
+}
+
+enum store_status store_put(struct store_worker *worker, const struct store_put *put,
+			    struct store_info *info)
+{
+	struct store_draft draft;
+	enum store_status status = store_draft_begin(worker, put, &draft);
+
+	if (status != STORE_OK)
+		return status;
+	if (put->value_length)
+		memcpy(draft.value, put->value, put->value_length);
+	return store_draft_commit(worker, put, &draft, info);
+}
+
+enum store_status store_delete(struct store_worker *worker, const void *key, size_t key_length,
+			       uint64_t version, struct store_info *info)
+{
+	struct store *store = worker->store;
+	enum store_status status = STORE_OK;
+	struct index_lock lock;
+	struct index_slot slot;
+	uint64_t hash;
+	bool expired;
+
+	if (key_length < 1 || key_length > STORE_MAX_KEY)
+		return STORE_KEY_LENGTH;
+	hash = store_hash(store, key, key_length);
+	lock = index_lock(&store->index, hash);
+	if (!index_find(&store->index, &lock, hash, key, key_length, &slot)) {
+		index_unlock(&lock);
+		return STORE_NOT_FOUND;
+	}
+	expired = life_is_expired(store, slot_item(store, &slot));
+	if (!expired && version && item_version(slot_item(store, &slot)) != version)
+		status = STORE_CONFLICT;
+	if (info && !expired)
+		life_describe(store, slot_item(store, &slot), info);
+	if (status != STORE_OK) {
+		index_unlock(&lock);
+		return status;
+	}
+	life_end(worker, &lock, &slot);
+	if (expired) {
+		STAT_ADD(worker->stats.expired, 1);
+		return STORE_NOT_FOUND;
+	}
+	STAT_ADD(worker->stats.deletes, 1);
+	return STORE_OK;
+}

@@ -1,0 +1,357 @@
+/*
+ * Room: what happens when no page is free.
+ *
+ * For an item of a slab class, in this order:
+ *
+ * 1. Compaction. A class that has more free places than a whole span can empty one: its items move
+ *    to free places of other spans. Nothing is lost, so this is done in any case.
+ * 2. Balance. Every now and then, if some class has been left alone for much longer than ours takes
+ *    to go round, that class's hand goes over one span, and the span is taken from it if most of it
+ *    is cold. So memory goes where it is used, whatever was there first, and a class whose items
+ *    are in use keeps them, for its hand finds them warm.
+ * 3. Eviction in our own class.
+ *
+ * For a long item and for the index pages in a row are needed: a hand goes over the arena's pages
+ * and empties what lies in a window of that length, unless it is warm, pinned or part of the index.
+ * After a lap it does not ask for warmth any more.
+ *
+ * With STORE_REJECT only compaction is done.
+ */
+#include "base/clock.h"
+#include "store/internal.h"
+
+/* Tries of a put before it is answered that there is no memory. Others may take what we freed. */
+#define TAKE_TRIES 64
+/* Balance is looked at in every so many calls. */
+#define BALANCE_EVERY 8u
+/* How much older another class has to be to give us memory. */
+#define MUCH_OLDER 2u
+/* Spans looked at in a class that has to give one. */
+#define SPAN_TRIES 64
+/* Rounds over all pages until it is clear that no window can be made free. */
+#define MAX_LAPS 3
+
+static uint64_t age_of(const struct class_pace *pace, uint64_t now)
+{
+	uint64_t lap = now - pace->lap_began_ns, last = pace->last_lap_ns;
+
+	return lap > last ? lap : last;
+}
+
+/* ------------------------------------------------------------------------------------------
+ * Emptying a span
+ */
+
+static const struct slab_class *span_class(const struct store *store, uint32_t page)
+{
+	return &store->slab.classes[store->pool.table[page].size_class];
+}
+
+/* Whether at least half of its places are cold; takes heat away from the others. */
+static bool cool_span(struct store *store, uint32_t page)
+{
+	const struct slab_class *class = span_class(store, page);
+	uint64_t offset = (uint64_t)page << STORE_PAGE_BITS;
+	uint32_t cold = 0;
+
+	for (uint32_t i = 0; i < class->span_places; i++) {
+		_Atomic uint8_t *heat = heat_of(store, offset + i * class->size);
+		uint8_t now = atomic_load_explicit(heat, memory_order_relaxed);
+
+		cold += now == 0;
+		if (now)
+			atomic_store_explicit(heat, now - 1, memory_order_relaxed);
+	}
+	return cold * 2 >= class->span_places;
+}
+
+/* Moves the span's items elsewhere, or evicts them if it may. True: its pages are free,
+ * or were so already. The reclaim
+ * lock is held. */
+static bool empty_span(struct store_worker *worker, uint32_t page, bool may_evict)
+{
+	struct store *store = worker->store;
+	const struct slab_class *class = span_class(store, page);
+	uint64_t begin = (uint64_t)page << STORE_PAGE_BITS;
+	bool going_on = true;
+
+	if (!slab_drain_begin(&store->slab, page, store->slabs, store->worker_count))
+		return true;
+	for (uint32_t i = 0; i < class->span_places && going_on; i++) {
+		uint64_t offset = begin + i * class->size;
+
+		if (item_version(item_at(store, offset)) == 0)
+			continue;
+		going_on = life_move(worker, offset) || (may_evict && evict_at(worker, offset));
+	}
+	if (!slab_drain_end(&store->slab, page, store->slabs, store->worker_count))
+		return false;
+	STAT_ADD(worker->stats.pages_moved, class->span_pages);
+	return true;
+}
+
+/* A class that has more free places than a span, other than in the span that we would empty. */
+static bool compact(struct store_worker *worker)
+{
+	struct store *store = worker->store;
+
+	for (unsigned i = 0; i < SLAB_CLASS_COUNT; i++) {
+		struct slab_class *class = &store->slab.classes[i];
+		uint32_t page;
+
+		if (__atomic_load_n(&class->free_places, __ATOMIC_RELAXED) <
+		    (uint64_t) class->span_places + class->cache_places)
+			continue;
+		page = slab_emptiest(&store->slab, i);
+		if (page && empty_span(worker, page, false))
+			return true;
+	}
+	return false;
+}
+
+/* ------------------------------------------------------------------------------------------
+ * Balance between classes
+ */
+
+/* The class that was left alone longest, other than ours; SLAB_CLASSES: none has a page. */
+static unsigned find_oldest(const struct store *store, unsigned ours, uint64_t now)
+{
+	unsigned oldest = SLAB_CLASSES;
+	uint64_t most = 0;
+
+	for (unsigned i = 0; i < SLAB_CLASSES; i++) {
+		uint64_t age = age_of(&store->paces[i], now);
+
+		if (i == ours || !__atomic_load_n(&store->slab.classes[i].ring, __ATOMIC_RELAXED))
+			continue;
+		if (oldest == SLAB_CLASSES || age > most) {
+			oldest = i;
+			most = age;
+		}
+	}
+	return oldest;
+}
+
+/* Whether some class was left alone for much longer than ours takes to go round. */
+static bool is_behind(const struct store *store, unsigned ours)
+{
+	uint64_t now = clock_now_ns();
+	unsigned oldest = find_oldest(store, ours, now);
+
+	return oldest != SLAB_CLASSES &&
+	       age_of(&store->paces[oldest], now) / MUCH_OLDER > age_of(&store->paces[ours], now);
+}
+
+/* Takes one span from the class if it is cold, or anyway. */
+static bool take_span_from(struct store_worker *worker, unsigned slab_class, bool anyway)
+{
+	struct store *store = worker->store;
+	bool lapped;
+	uint32_t page = slab_hand_next_span(&store->slab, slab_class, &lapped);
+
+	if (lapped)
+		evict_finish_lap(&store->paces[slab_class]);
+	if (!page)
+		return false;
+	if (slab_class == SLAB_LONG) {
+		uint64_t offset = (uint64_t)page << STORE_PAGE_BITS;
+		_Atomic uint8_t *heat = heat_of(store, offset);
+
+		if (*heat && !anyway) {
+			*heat -= 1;
+			return false;
+		}
+		return evict_at(worker, offset);
+	}
+	return (cool_span(store, page) || anyway) && empty_span(worker, page, true);
+}
+
+/* Pages from another class. `ours` has none of its own, and must have some, if it is desperate. */
+static bool balance(struct store_worker *worker, unsigned ours, bool desperate)
+{
+	struct store *store = worker->store;
+	uint64_t now = clock_now_ns();
+	unsigned oldest = find_oldest(store, ours, now);
+
+	if (oldest == SLAB_CLASSES)
+		return false;
+	if (!desperate)
+		return is_behind(store, ours) && take_span_from(worker, oldest, false);
+	for (int tries = 0; tries < SPAN_TRIES; tries++) {
+		if (take_span_from(worker, oldest, tries > SPAN_TRIES / 2))
+			return true;
+		oldest = find_oldest(store, ours, clock_now_ns());
+		if (oldest == SLAB_CLASSES)
+			return false;
+	}
+	return false;
+}
+
+/* ------------------------------------------------------------------------------------------
+ * Pages in a row
+ */
+
+/* Part of a window: whether it can be made free, as far as can be told without trying. */
+static bool is_movable(struct store *store, uint32_t page, bool anyway)
+{
+	_Atomic uint8_t *heat;
+
+	switch (page_use(&store->pool, page)) {
+	case PAGE_FREE:
+		return true;
+	case PAGE_LONG:
+		heat = heat_of(store, (uint64_t)page << STORE_PAGE_BITS);
+		if (*heat && !anyway) {
+			*heat -= 1;
+			return false;
+		}
+		return item_pins(item_at(store, (uint64_t)page << STORE_PAGE_BITS)) == 0;
+	case PAGE_SPAN:
+		return cool_span(store, page) || anyway;
+	default:
+		return false;
+	}
+}
+
+/* The next run that the hand comes to; false: it has come round. */
+static bool next_run(struct page_pool *pool, uint32_t *page, uint32_t *end)
+{
+	bool there;
+
+	spin_lock_take(&pool->lock);
+	there = pool->hand < pool->count;
+	if (there) {
+		*page = pool->hand;
+		*end = pool->hand += pool->table[pool->hand].run;
+	} else {
+		pool->hand = pool->first;
+	}
+	spin_lock_give(&pool->lock);
+	return there;
+}
+
+/* From the hand on, the first window of so many pages in which all is movable. 0: none before the end
+ * of the arena. What it says may be wrong by the time it says so. */
+static uint32_t find_window(struct store *store, uint32_t pages, bool anyway)
+{
+	uint32_t begin = 0, last_end = 0, page, end;
+
+	while (next_run(&store->pool, &page, &end)) {
+		if (!is_movable(store, page, anyway)) {
+			last_end = 0;
+			continue;
+		}
+		if (page != last_end)
+			begin = page;
+		last_end = end;
+		if (end - begin >= pages)
+			return begin;
+	}
+	return 0;
+}
+
+/* Frees what is in [page, end), run by run. False: something would not go. */
+static bool empty_window(struct store_worker *worker, uint32_t page, uint32_t end, bool may_evict)
+{
+	struct store *store = worker->store;
+
+	while (page < end) {
+		enum page_use use;
+		uint32_t run;
+
+		spin_lock_take(&store->pool.lock);
+		use = page_use(&store->pool, page);
+		run = use == PAGE_SPAN || use == PAGE_LONG ? store->pool.table[page].run : 1;
+		spin_lock_give(&store->pool.lock);
+		if (use == PAGE_SPAN && !empty_span(worker, page, may_evict))
+			return false;
+		if (use == PAGE_LONG &&
+		    !(may_evict && evict_at(worker, (uint64_t)page << STORE_PAGE_BITS)))
+			return false;
+		if (use == PAGE_BUCKETS || use == PAGE_OVERFLOW)
+			return false;
+		page += run;
+	}
+	return true;
+}
+
+static bool make_run(struct store_worker *worker, uint32_t pages)
+{
+	bool may_evict = worker->store->options.on_full == STORE_EVICT;
+	int laps = 0;
+
+	while (laps < MAX_LAPS) {
+		uint32_t page = find_window(worker->store, pages, laps > 0 || !may_evict);
+
+		if (!page)
+			laps++;
+		else if (empty_window(worker, page, page + pages, may_evict))
+			return true;
+	}
+	return false;
+}
+
+/* ------------------------------------------------------------------------------------------
+ * What puts ask for
+ */
+
+/* Memory of others for this class, or a long item: whole pages. The reclaim lock is held. */
+static bool make_pages(struct store_worker *worker, unsigned class, uint32_t pages, bool has_pages)
+{
+	struct store *store = worker->store;
+
+	if (compact(worker))
+		return true;
+	if (store->options.on_full == STORE_REJECT)
+		return pages > 1 && make_run(worker, pages);
+	if (class == SLAB_LONG)
+		return make_run(worker, pages);
+	if (pages == 1)
+		return balance(worker, class, !has_pages);
+	/* Spans of others need not lie side by side. */
+	return (!has_pages || is_behind(store, class)) && make_run(worker, pages);
+}
+
+/* True: it is worth trying again. */
+static bool make_room(struct store_worker *worker, uint64_t size)
+{
+	struct store *store = worker->store;
+	unsigned class = slab_class_of(size);
+	bool evicting = store->options.on_full == STORE_EVICT;
+	bool has_pages = __atomic_load_n(&store->slab.classes[class].ring, __ATOMIC_RELAXED);
+	uint32_t calls = atomic_fetch_add(&store->paces[class].calls, 1);
+	uint32_t pages = store->slab.classes[class].span_pages;
+	bool made;
+
+	if (class == SLAB_LONG)
+		pages = (uint32_t)((size + STORE_PAGE_SIZE - 1) >> STORE_PAGE_BITS);
+	else if (evicting && has_pages && calls % BALANCE_EVERY)
+		return evict_some(worker, class);
+	spin_lock_take(&store->reclaim);
+	made = make_pages(worker, class, pages, has_pages);
+	spin_lock_give(&store->reclaim);
+	return made || (evicting && class != SLAB_LONG && evict_some(worker, class));
+}
+
+uint64_t room_take(struct store_worker *worker, uint64_t size)
+{
+	for (int tries = 0; tries < TAKE_TRIES; tries++) {
+		uint64_t offset = slab_take(&worker->store->slab, &worker->slab, size);
+
+		if (offset || !make_room(worker, size))
+			return offset;
+	}
+	return 0;
+}
+
+bool room_for_index(struct store_worker *worker)
+{
+	struct store *store = worker->store;
+	bool made;
+
+	spin_lock_take(&store->reclaim);
+	made = store->pool.free_pages > 0 || compact(worker) ||
+	       (store->options.on_full == STORE_EVICT && make_run(worker, 1));
+	spin_lock_give(&store->reclaim);
+	return made;
+}

@@ -1,0 +1,108 @@
+/*
+ * Scan and flush: going over all buckets by their numbers.
+ *
+ * A key moves only when its bucket is split, and then to a bucket with a higher number. So whoever
+ * goes from 0 up to the last number, including those that are added meanwhile, comes by every key
+ * that stays. Within a bucket keys are visited in the order of their tags, which never change:
+ * the cursor is the bucket's number and the tag to go on with.
+ *
+ *	 63              17 16       0
+ *	+------------------+----------+
+ *	| bucket           | tag      |
+ *	+------------------+----------+
+ */
+#include <stdlib.h>
+
+#include "store/internal.h"
+#include "store/probe.h"
+
+#define TAG_BITS  17 /* one more than a tag has: the end is a place, too */
+#define MAX_SLOTS (PROBE_MAX_CHAIN * BUCKET_SLOTS)
+
+struct gathering {
+	uint64_t slots[MAX_SLOTS];
+	unsigned count;
+};
+
+static void gather(void *context, uint64_t slot)
+{
+	struct gathering *gathering = context;
+
+	gathering->slots[gathering->count++] = slot;
+}
+
+static int by_tag(const void *a, const void *b)
+{
+	uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
+
+	return (left > right) - (left < right);
+}
+
+/* Shows what is left of the bucket from `tag` on. Returns the tag to go on with, 0 when all has been
+ * shown. A group of keys with the same tag may be shown again from its start. */
+static uint32_t scan_bucket(struct store *store, uint64_t number, uint32_t tag, size_t *shown,
+			    store_scan_fn fn, void *context)
+{
+	struct index_lock lock = index_lock_bucket(&store->index, number);
+	struct gathering gathering = {.count = 0};
+	uint32_t stopped_at = 0;
+
+	index_each(&store->index, &lock, gather, &gathering);
+	qsort(gathering.slots, gathering.count, sizeof(uint64_t), by_tag);
+	for (unsigned i = 0; i < gathering.count && !stopped_at; i++) {
+		const struct item *item = item_at(store, slot_offset(gathering.slots[i]));
+		struct store_info info;
+
+		if (slot_tag(gathering.slots[i]) < tag || life_is_expired(store, item))
+			continue;
+		life_describe(store, item, &info);
+		if (fn(context, item->key, item_key_length(item_get_lengths(item)), &info))
+			*shown += 1;
+		else
+			stopped_at = slot_tag(gathering.slots[i]) + 1;
+	}
+	index_unlock(&lock);
+	return stopped_at;
+}
+
+void store_scan(struct store_worker *worker, uint64_t *cursor, size_t count, store_scan_fn fn,
+		void *context)
+{
+	struct store *store = worker->store;
+	uint64_t number = *cursor >> TAG_BITS;
+	uint32_t tag = *cursor & (((uint32_t)1 << TAG_BITS) - 1);
+	size_t shown = 0;
+
+	while (number < index_bucket_count(&store->index) && shown < count) {
+		uint32_t stopped_at = scan_bucket(store, number, tag, &shown, fn, context);
+
+		if (stopped_at) {
+			*cursor = number << TAG_BITS | (stopped_at - 1);
+			return;
+		}
+		number++;
+		tag = 0;
+	}
+	*cursor = number < index_bucket_count(&store->index) ? number << TAG_BITS : 0;
+}
+
+void store_flush(struct store_worker *worker)
+{
+	struct store *store = worker->store;
+
+	for (uint64_t i = 0; i < index_bucket_count(&store->index); i++) {
+		for (;;) {
+			struct index_lock lock = index_lock_bucket(&store->index, i);
+			struct index_slot first = {.bucket = lock.bucket};
+
+			/* Chains are kept without holes: the first slot is the last to be empty. */
+			first.slot =
+				atomic_load_explicit(&lock.bucket->slots[0], memory_order_relaxed);
+			if (!first.slot) {
+				index_unlock(&lock);
+				break;
+			}
+			life_end(worker, &lock, &first);
+		}
+	}
+}

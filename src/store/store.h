@@ -1,0 +1,296 @@
+/*
+ * Store: a key-value table in one piece of memory, that others read while it changes.
+ *
+ * The caller gives the memory (an arena that peers can map or read by RDMA, but not write) and the
+ * threads; the store starts none, knows no network, and allocates nothing after store_create() but
+ * its workers. Everything that counts lies in that memory, the index included, and the store never
+ * needs more than it was given.
+ *
+ * Any number of threads work on a store at once. Each opens a worker of its own, and hands it to
+ * every call; a worker is used by one thread at a time. Operations on one key are atomic and
+ * linearizable, also for those who read one-sidedly (reader.h, probe.h). A writer never waits for
+ * readers; two writers wait for each other only when their keys share a bucket. Somebody has to call
+ * store_tick() every now and then; without it expired items keep their memory until they are asked
+ * for or pushed out.
+ *
+ *	struct store_worker *worker;
+ *	struct store_put put = {.key = "k", .key_length = 1, .value = "v", .value_length = 1};
+ *	struct store_info info;
+ *
+ *	if (store_worker_open(store, &worker) == RMR_OK &&
+ *	    store_put(worker, &put, &info) == STORE_OK)
+ *		printf("version %" PRIu64 "\n", info.version);
+ *
+ * Versions come from one sequence of the whole store: none is used twice, and a key's new version is
+ * above the one it replaces. Times to live are milliseconds; an item is gone from the moment that
+ * its time is over, whether its memory was taken back or not.
+ */
+#ifndef STORE_STORE_H
+#define STORE_STORE_H
+
+#include <remora/status.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "store/size_class.h"
+
+struct store;
+struct store_worker;
+struct item;
+
+#define STORE_MIN_SIZE	  ((size_t)1 << 20)
+#define STORE_MAX_WORKERS 256u
+
+enum store_status {
+	STORE_OK = 0,
+	STORE_NOT_FOUND = -1,
+	STORE_EXISTS = -2,	   /* put-if-absent: the key is there; info describes it */
+	STORE_CONFLICT = -3,	   /* put-, delete-if-version: another version; info describes it */
+	STORE_KEY_LENGTH = -4,	   /* not 1 to STORE_MAX_KEY bytes */
+	STORE_VALUE_TOO_LONG = -5, /* can never fit into this store */
+	STORE_NO_MEMORY = -6,	 /* full, and nothing may or can be evicted; nothing was changed */
+	STORE_NO_ROOM = -7,	 /* the caller's buffer is too small; info tells the length */
+	STORE_NOT_A_NUMBER = -8, /* the value cannot be counted with */
+	STORE_OUT_OF_RANGE = -9, /* the sum would leave STORE_COUNTER_MIN .. STORE_COUNTER_MAX */
+	STORE_TOO_MANY_PINS = -10, /* on one item */
+};
+
+/* A short text for a message: "not found" ... Never NULL. */
+const char *store_status_text(enum store_status status);
+
+enum store_on_full {
+	STORE_EVICT,  /* make room by dropping what was not used lately */
+	STORE_REJECT, /* STORE_NO_MEMORY; nothing is ever lost */
+};
+
+struct store_options {
+	/* Aligned to a page of the machine, and all zero. STORE_MIN_SIZE or more; an odd rest is
+	 * not used. */
+	void *memory;
+	size_t size;
+	/* Memory for counters, 8 bytes each, aligned to 8 and zero; peers may be given atomic rights
+	 * to it. NULL: no counters. */
+	void *cells;
+	size_t cells_size;
+	/* Nobody outside uses cells: they may be given to another key at once. */
+	bool cells_are_private;
+	enum store_on_full on_full;
+	/* Overwrites memory with zeroes when it is freed. */
+	bool zero_freed;
+	/* Store time in milliseconds, for tests; NULL: that of the host (store_clock_ms). */
+	uint64_t (*clock_ms)(void);
+};
+
+/* RMR_INVALID: memory too small, too large or not aligned. RMR_NO_MEMORY. */
+RMR_MUST_CHECK enum rmr_status store_create(const struct store_options *options,
+					    struct store **store);
+
+/* The same on memory that holds the items of an earlier store, of which nothing else is left: finds
+ * all complete items, and builds index and free lists anew. RMR_PROTOCOL: it holds no store of this
+ * layout and size. Takes about a microsecond an item. */
+RMR_MUST_CHECK enum rmr_status store_restore(const struct store_options *options,
+					     struct store **store);
+
+/* All workers must be closed. The memory stays the caller's. Legal on NULL. */
+void store_destroy(struct store *store);
+
+/* RMR_LIMIT: STORE_MAX_WORKERS are open. */
+RMR_MUST_CHECK enum rmr_status store_worker_open(struct store *store, struct store_worker **worker);
+void store_worker_close(struct store_worker *worker);
+
+/* ------------------------------------------------------------------------------------------
+ * Operations. Outputs are written only where the status says so.
+ */
+
+struct store_info {
+	uint64_t version;
+	uint64_t value_length;
+	uint64_t expires_ms; /* store time, 0: never */
+	/* Where the item lies, for readers who come back without asking. For a counter `cell` is its
+	 * number, the byte offset in `cells` divided by 8; else it is STORE_NO_CELL. */
+	uint64_t offset;
+	uint64_t cell;
+};
+
+#define STORE_NO_CELL UINT64_MAX
+
+/* Copies the value. info may be NULL. STORE_NO_ROOM: nothing was copied, info is written. A counter
+ * reads as decimal text. */
+RMR_MUST_CHECK enum store_status store_get(struct store_worker *worker, const void *key,
+					   size_t key_length, void *value, size_t room,
+					   struct store_info *info);
+
+struct store_get {
+	const void *key;
+	size_t key_length;
+	void *value;
+	size_t room;
+	enum store_status status; /* out, as of store_get */
+	struct store_info info;
+};
+
+/* Many at once: their cache misses overlap. Not one atomic operation. */
+void store_get_many(struct store_worker *worker, struct store_get *gets, size_t count);
+
+/* All of info, without the value. For exists and ttl. */
+RMR_MUST_CHECK enum store_status store_stat(struct store_worker *worker, const void *key,
+					    size_t key_length, struct store_info *info);
+
+/* A value in place: bytes that stay as they are, whatever happens to the key, until unpinned. A
+ * counter's view is its cell number, not its value. */
+struct store_view {
+	const void *value;
+	size_t length;
+	struct store_info info;
+	struct item *item;
+};
+
+/* STORE_TOO_MANY_PINS: 32767 are held already. Whatever is pinned keeps its memory. */
+RMR_MUST_CHECK enum store_status store_pin(struct store_worker *worker, const void *key,
+					   size_t key_length, struct store_view *view);
+/* By any worker. */
+void store_unpin(struct store_worker *worker, struct store_view *view);
+
+enum store_condition {
+	STORE_ALWAYS,
+	STORE_IF_ABSENT,
+	STORE_IF_VERSION, /* the key is there and has this version */
+};
+
+struct store_put {
+	const void *key;
+	size_t key_length;
+	const void *value;
+	size_t value_length;
+	uint64_t ttl_ms; /* 0: for ever */
+	enum store_condition condition;
+	uint64_t version; /* for STORE_IF_VERSION */
+};
+
+/* info may be NULL; it describes the new item, on STORE_EXISTS and STORE_CONFLICT the current one.
+ * STORE_NOT_FOUND: STORE_IF_VERSION and no such key. */
+RMR_MUST_CHECK enum store_status store_put(struct store_worker *worker, const struct store_put *put,
+					   struct store_info *info);
+
+/* A put in three steps, for values that arrive piece by piece. Nobody sees the item before the
+ * commit. Between begin and end the memory is taken, so drafts must be bounded by their owner.
+ * `put` is as for store_put, but for the value, which the caller writes to draft->value itself. */
+struct store_draft {
+	void *value;
+	size_t value_length;
+	/* The store's own. */
+	struct item *item;
+	uint64_t hash;
+	unsigned size_class;
+};
+
+RMR_MUST_CHECK enum store_status store_draft_begin(struct store_worker *worker,
+						   const struct store_put *put,
+						   struct store_draft *draft);
+/* Ends the draft, whatever it answers. ttl, condition and version are taken from put. */
+RMR_MUST_CHECK enum store_status store_draft_commit(struct store_worker *worker,
+						    const struct store_put *put,
+						    struct store_draft *draft,
+						    struct store_info *info);
+void store_draft_abort(struct store_worker *worker, struct store_draft *draft);
+
+/* version 0: any. STORE_CONFLICT: info, which may be NULL, describes the current item. */
+RMR_MUST_CHECK enum store_status store_delete(struct store_worker *worker, const void *key,
+					      size_t key_length, uint64_t version,
+					      struct store_info *info);
+
+/* A new time to live, 0: for ever. Version and value stay. info may be NULL. */
+RMR_MUST_CHECK enum store_status store_expire(struct store_worker *worker, const void *key,
+					      size_t key_length, uint64_t ttl_ms,
+					      struct store_info *info);
+
+/* Counters. A key that is not there counts from 0. A value that is the decimal text of a number in
+ * range becomes a counter, with a new version; counting on leaves the version as it is. Peers count
+ * in the cell by atomics, beside us. A cell whose key is gone holds STORE_COUNTER_GONE, or not much
+ * beside it after late additions: a peer that finds less than STORE_COUNTER_MIN asks again. */
+#define STORE_COUNTER_MAX  ((int64_t)1 << 62)
+#define STORE_COUNTER_MIN  (-STORE_COUNTER_MAX)
+#define STORE_COUNTER_GONE INT64_MIN
+
+/* Adds, and answers the sum. STORE_NO_MEMORY: also when no cell is free. info may be NULL. */
+RMR_MUST_CHECK enum store_status store_add(struct store_worker *worker, const void *key,
+					   size_t key_length, int64_t delta, int64_t *sum,
+					   struct store_info *info);
+
+/* Sets a counter to `desired` if it is `expected`; *found becomes what it was. STORE_CONFLICT. */
+RMR_MUST_CHECK enum store_status store_swap(struct store_worker *worker, const void *key,
+					    size_t key_length, int64_t expected, int64_t desired,
+					    int64_t *found);
+
+/* Cells whose keys are gone are not used again before nobody can add to them any more. The caller
+ * knows when: it takes a ticket, waits until no peer has an older location, and gives it back. */
+uint64_t store_cells_ticket(struct store *store);
+void store_cells_release(struct store *store, uint64_t ticket);
+
+/* Called for each key, with the bucket locked: it must be short and not call the store. False ends
+ * the scan before this key. */
+typedef bool (*store_scan_fn)(void *context, const void *key, size_t key_length,
+			      const struct store_info *info);
+
+/* Goes on at *cursor, 0 at first, with about `count` keys at most, and leaves the place to go on at;
+ * 0 when the end is reached. A key that is there from the first call to the last is seen at least
+ * once, sometimes twice. The function sees a whole bucket in ascending order of hash tags; if it
+ * ends the scan at the first key of a call, the cursor stays where it was. */
+void store_scan(struct store_worker *worker, uint64_t *cursor, size_t count, store_scan_fn fn,
+		void *context);
+
+/* Removes every key that is there when it begins. Others may put at the same time. */
+void store_flush(struct store_worker *worker);
+
+/* What a one-sided reader says it used: counts like a get. Wrong claims do nothing. */
+void store_touch(struct store_worker *worker, uint64_t offset, uint64_t version);
+
+/* Housekeeping: takes back expired items, by at most about `budget` items looked at. Returns how many
+ * it took back. Call it every 10 ms or so. */
+size_t store_tick(struct store_worker *worker, size_t budget);
+
+/* ------------------------------------------------------------------------------------------
+ * Figures
+ */
+
+struct store_class_stats {
+	uint64_t item_size; /* 0 for the last, long items */
+	uint64_t items;	    /* with drafts, and what is dead but pinned */
+	uint64_t pages;
+	uint64_t used;	 /* bytes asked for */
+	uint64_t wasted; /* bytes given beyond those */
+	uint64_t free;	 /* bytes of free places, and ends of spans that hold no item */
+	uint64_t evictions;
+};
+
+#define STORE_CLASS_STATS (SLAB_CLASS_COUNT + 1)
+
+struct store_stats {
+	uint64_t size;	/* all of it */
+	uint64_t fixed; /* header, directories, page table, heat */
+	uint64_t index; /* buckets */
+	uint64_t free;	/* pages that nobody has */
+	uint64_t keys;
+	uint64_t buckets;
+	uint64_t overflow_buckets;
+	uint64_t cells, cells_used, cells_retired;
+	uint64_t next_version;
+	/* Since the start. */
+	uint64_t gets, hits, puts, deletes, expired, evicted, moved, pages_moved;
+	uint64_t no_memory;
+	struct store_class_stats classes[STORE_CLASS_STATS];
+};
+
+/* Exact when nothing else is under way: size = fixed + index + free + the pages of all classes, and
+ * the pages of a class = used + wasted + free. */
+void store_stats(struct store *store, struct store_stats *stats);
+
+/* Store time: that of the host. */
+uint64_t store_clock_ms(const struct store *store);
+
+/* Looks at everything: that each key is where it belongs, once, and that all counts are right. Only
+ * when nothing else is under way; slow. Writes what is wrong to `why`. */
+bool store_is_valid(struct store *store, char *why, size_t why_size);
+
+#endif
