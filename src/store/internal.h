@@ -93,6 +93,7 @@ struct store {
 	struct spin_lock reclaim; /* one thread at a time empties spans */
 	struct class_pace paces[SLAB_CLASSES];
 	_Atomic uint32_t sweep_page; /* where store_tick() goes on */
+	_Atomic int32_t index_pause; /* calls until making room for the index is tried again */
 
 	struct spin_lock workers_lock;
 	unsigned worker_count; /* highest number in use, plus 1 */

@@ -30,6 +30,10 @@
 #define SPAN_TRIES 64
 /* Rounds over all pages until it is clear that no window can be made free. */
 #define MAX_LAPS 3
+/* Pages of what may be emptied to make room for one page of the index. */
+#define SHORT_RUN 16u
+/* Calls for a page of the index that are not tried after one that failed. */
+#define INDEX_PAUSE 256
 
 static uint64_t age_of(const struct class_pace *pace, uint64_t now)
 {
@@ -90,17 +94,30 @@ static bool empty_span(struct store_worker *worker, uint32_t page, bool may_evic
 	return true;
 }
 
-/* A class that has more free places than a span, other than in the span that we would empty. */
+/* More free places than a span has: the items of one would fit into the others. */
+static bool is_sparse(const struct slab_class *class)
+{
+	return __atomic_load_n(&class->free_places, __ATOMIC_RELAXED) >=
+	       (uint64_t) class->span_places + class->cache_places;
+}
+
+static bool any_is_sparse(const struct store *store)
+{
+	for (unsigned i = 0; i < SLAB_CLASS_COUNT; i++) {
+		if (is_sparse(&store->slab.classes[i]))
+			return true;
+	}
+	return false;
+}
+
 static bool compact(struct store_worker *worker)
 {
 	struct store *store = worker->store;
 
 	for (unsigned i = 0; i < SLAB_CLASS_COUNT; i++) {
-		struct slab_class *class = &store->slab.classes[i];
 		uint32_t page;
 
-		if (__atomic_load_n(&class->free_places, __ATOMIC_RELAXED) <
-		    (uint64_t) class->span_places + class->cache_places)
+		if (!is_sparse(&store->slab.classes[i]))
 			continue;
 		page = slab_emptiest(&store->slab, i);
 		if (page && empty_span(worker, page, false))
@@ -300,16 +317,14 @@ static bool make_pages(struct store_worker *worker, unsigned class, uint32_t pag
 {
 	struct store *store = worker->store;
 
-	if (compact(worker))
-		return true;
-	if (store->options.on_full == STORE_REJECT)
-		return pages > 1 && make_run(worker, pages);
-	if (class == SLAB_LONG)
-		return make_run(worker, pages);
-	if (pages == 1)
-		return balance(worker, class, !has_pages);
-	/* Spans of others need not lie side by side. */
-	return (!has_pages || is_behind(store, class)) && make_run(worker, pages);
+	/* Spans that are emptied one by one need not lie side by side. */
+	if (pages > 1 && store->options.on_full == STORE_REJECT)
+		return any_is_sparse(store) && make_run(worker, pages);
+	if (pages > 1)
+		return (class == SLAB_LONG || !has_pages || is_behind(store, class)) &&
+		       make_run(worker, pages);
+	return compact(worker) ||
+	       (store->options.on_full == STORE_EVICT && balance(worker, class, !has_pages));
 }
 
 /* True: it is worth trying again. */
@@ -344,14 +359,41 @@ uint64_t room_take(struct store_worker *worker, uint64_t size)
 	return 0;
 }
 
+/* The page next to those that the index has, so that the rest stays in one piece. Only if it is part
+ * of something short. */
+static bool make_high_page(struct store_worker *worker)
+{
+	struct store *store = worker->store;
+	uint32_t page = store->pool.floor - 1, run;
+
+	if (page < store->pool.first)
+		return false;
+	spin_lock_take(&store->pool.lock);
+	page = page_head(&store->pool, page);
+	run = store->pool.table[page].run;
+	spin_lock_give(&store->pool.lock);
+	return run <= SHORT_RUN &&
+	       empty_window(worker, page, page + 1, store->options.on_full == STORE_EVICT);
+}
+
+/*
+ * An index that cannot grow only gets slower, so this does not try again and again: each failure lets
+ * many calls pass.
+ */
 bool room_for_index(struct store_worker *worker)
 {
 	struct store *store = worker->store;
 	bool made;
 
+	if (atomic_load_explicit(&store->index_pause, memory_order_relaxed) > 0) {
+		atomic_fetch_sub_explicit(&store->index_pause, 1, memory_order_relaxed);
+		return false;
+	}
 	spin_lock_take(&store->reclaim);
-	made = store->pool.free_pages > 0 || compact(worker) ||
+	made = store->pool.free_pages > 0 || make_high_page(worker) || compact(worker) ||
 	       (store->options.on_full == STORE_EVICT && make_run(worker, 1));
 	spin_lock_give(&store->reclaim);
+	if (!made)
+		atomic_store_explicit(&store->index_pause, INDEX_PAUSE, memory_order_relaxed);
 	return made;
 }
