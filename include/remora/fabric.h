@@ -231,7 +231,9 @@ enum rmr_op {
 	RMR_OP_RECV_IMM,   /* a peer's WRITE_IMM is placed: immediate, and length as the peer says;
 			    * there is no slot to release */
 	RMR_OP_DISCONNECT, /* the connection is lost; the last one of it. status says why:
-			    * RMR_DISCONNECTED when the peer closed it or died */
+			    * RMR_DISCONNECTED when the peer closed it or died, RMR_NO_DEVICE
+			    * when the adapter here was removed or has failed: then close all
+			    * that is open on the device, so that it can go */
 };
 
 /* Something that happened. */
@@ -300,8 +302,8 @@ const char *rmr_listener_address(const struct rmr_listener *listener);
 int rmr_listener_fd(const struct rmr_listener *listener);
 
 /* Takes the next caller that has introduced itself. Waits up to timeout_ms (0: not at all,
- * negative: for ever). RMR_TIMEOUT: nobody came. Callers that send nonsense or nothing are dropped
- * in here. */
+ * negative: for ever). RMR_TIMEOUT: nobody came. RMR_NO_DEVICE: nobody will, for the adapter is
+ * gone. Callers that send nonsense or nothing are dropped in here. */
 RMR_MUST_CHECK enum rmr_status rmr_listener_next(struct rmr_listener *listener, int timeout_ms,
 						 struct rmr_request **request);
 

@@ -6,7 +6,8 @@
 
 A guest alone has two cards that lead nowhere, eth0 and eth1, with rxe0 and rxe1 on them: client
 and server are two processes, and rxe carries the frames back inside the kernel. A Pair is two
-guests with one card each and a wire between them, which the host can cut.
+guests with a wire between them, which the host can cut; the first has a second card on that wire,
+eth1, which is not set up.
 
 A command that takes too long is killed, and says so in its result. A guest that does not boot,
 panics or stops answering raises GuestFailure with the end of its console, which is also kept in
@@ -45,6 +46,7 @@ class Card:
     addresses: tuple
     mac: str
     wire: socket.socket = None
+    hub: int = None  # cards with the same number meet, and share a wire; None: one of its own
 
 
 def cards_of_one():
@@ -317,9 +319,11 @@ class Pair:
         self.guests = []
         try:
             for letter, number, end in (("a", 1, end_a), ("b", 2, end_b)):
-                card = Card((f"10.77.0.{number}/24", f"fd77::{number}/64"),
-                            f"52:54:00:77:00:{number:02x}", end)
-                self.guests.append(Guest(image, programs, f"{name}-{letter}", [card],
+                cards = [Card((f"10.77.0.{number}/24", f"fd77::{number}/64"),
+                              f"52:54:00:77:00:{number:02x}", end)]
+                if letter == "a":
+                    cards.append(Card((), "52:54:00:78:00:01", hub=0))
+                self.guests.append(Guest(image, programs, f"{name}-{letter}", cards,
                                          **{"cpus": 1, **keywords}))
             self.a, self.b = self.guests
             for guest in self.guests:

@@ -62,11 +62,12 @@ def card_options(cards):
     and the guest's card notices nothing."""
     options = []
     for number, card in enumerate(cards):
-        options += ["-netdev", f"hubport,id=card{number},hubid={number}",
+        hub = number if card.hub is None else card.hub
+        options += ["-netdev", f"hubport,id=card{number},hubid={hub}",
                     "-device", f"virtio-net-pci,netdev=card{number},mac={card.mac},romfile="]
         if card.wire is not None:
             options += ["-netdev", f"socket,id=wire{number},fd={card.wire.fileno()}",
-                        "-netdev", f"hubport,id=plug{number},hubid={number},netdev=wire{number}"]
+                        "-netdev", f"hubport,id=plug{number},hubid={hub},netdev=wire{number}"]
     return options
 
 

@@ -1,7 +1,8 @@
 /*
  * One host of the tests with two of them (two_hosts_test.py), which cut the wire between them.
  *
- *	lab_peer serve DEVICE ADDRESS			serves callers until it is killed
+ *	lab_peer serve DEVICE ADDRESS MS		serves callers until it is killed, or its
+ *							adapter is removed
  *	lab_peer call DEVICE ADDRESS MANNER MS		calls, goes on until the connection ends
  *
  * MANNER is what the caller has in flight when that happens: "reads", "sends" or nothing: "idle"
@@ -11,6 +12,7 @@
  *	connected
  *	lost after 2012 ms: disconnected ...		since the last operation that succeeded; the
  *							caller then ends
+ *	closed						at the end of either
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -41,6 +43,8 @@ struct host {
 	struct rmr_arena *arena;
 	struct rmr_region *region;
 	uint8_t *memory;
+	int callers;	   /* connections of a server */
+	int dead_after_ms; /* of them */
 };
 
 static void host_open(struct host *host, const char *device)
@@ -54,6 +58,15 @@ static void host_open(struct host *host, const char *device)
 	      "region");
 }
 
+static void host_close(struct host *host)
+{
+	rmr_region_close(host->region);
+	rmr_arena_close(host->arena);
+	rmr_queue_close(host->queue);
+	rmr_device_close(host->device);
+	printf("closed\n");
+}
+
 static struct rmr_work send_of(const void *data, size_t length)
 {
 	return (struct rmr_work){
@@ -63,26 +76,32 @@ static struct rmr_work send_of(const void *data, size_t length)
 /* ------------------------------------------------------------------------------------------
  * Serving
  */
-static void welcome(struct host *host, struct rmr_listener *listener)
+
+/* False when nobody will call any more. */
+static bool welcome(struct host *host, struct rmr_listener *listener)
 {
+	struct rmr_conn_options options = {.dead_after_ms = host->dead_after_ms};
+	enum rmr_status status;
 	struct rmr_descriptor descriptor;
 	struct rmr_request *request;
 	struct rmr_conn *conn;
 	struct rmr_work work;
 
-	if (rmr_listener_next(listener, 0, &request) != RMR_OK)
-		return;
-	if (rmr_accept(request, host->queue, &(struct rmr_conn_options){.dead_after_ms = 2000},
-		       &conn) != RMR_OK) {
+	status = rmr_listener_next(listener, 0, &request);
+	if (status != RMR_OK)
+		return status != RMR_NO_DEVICE;
+	if (rmr_accept(request, host->queue, &options, &conn) != RMR_OK) {
 		printf("not accepted: %s\n", rmr_error_message());
-		return;
+		return true;
 	}
 	printf("connection\n");
+	host->callers++;
 	check(rmr_region_export(host->region, conn, &descriptor), "export");
 	work = send_of(&descriptor, sizeof(descriptor));
 	work.flags |= RMR_UNSIGNALED;
 	if (rmr_post(conn, &work, 1) != 1)
 		die("post");
+	return true;
 }
 
 static void serve(struct host *host, const char *address)
@@ -91,10 +110,9 @@ static void serve(struct host *host, const char *address)
 
 	check(rmr_listener_open(host->device, address, NULL, &listener), "listen");
 	printf("listening at %s\n", rmr_listener_address(listener));
-	for (;;) {
+	while (welcome(host, listener) || host->callers > 0) {
 		struct rmr_completion completion;
 
-		welcome(host, listener);
 		if (rmr_wait(host->queue, &completion, 1, 20) == 0)
 			continue;
 		if (completion.op == RMR_OP_RECV) {
@@ -102,8 +120,10 @@ static void serve(struct host *host, const char *address)
 		} else if (completion.op == RMR_OP_DISCONNECT) {
 			printf("lost: %s\n", rmr_status_text(completion.status));
 			rmr_conn_close(completion.conn);
+			host->callers--;
 		}
 	}
+	rmr_listener_close(listener);
 }
 
 /* ------------------------------------------------------------------------------------------
@@ -177,19 +197,18 @@ int main(int argc, char **argv)
 	struct host host = {0};
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	if (argc == 4 && strcmp(argv[1], "serve") == 0) {
+	if (argc == 5 && strcmp(argv[1], "serve") == 0) {
 		host_open(&host, argv[2]);
+		host.dead_after_ms = atoi(argv[4]);
 		serve(&host, argv[3]);
+		host_close(&host);
+		return 0;
 	} else if (argc == 6 && strcmp(argv[1], "call") == 0) {
 		host_open(&host, argv[2]);
 		call(&host, argv[3], argv[4], atoi(argv[5]));
-		rmr_region_close(host.region);
-		rmr_arena_close(host.arena);
-		rmr_queue_close(host.queue);
-		rmr_device_close(host.device);
-		printf("closed\n");
+		host_close(&host);
 		return 0;
 	}
-	printf("usage: lab_peer serve DEVICE ADDRESS | call DEVICE ADDRESS MANNER MS\n");
+	printf("usage: lab_peer serve DEVICE ADDRESS MS | call DEVICE ADDRESS MANNER MS\n");
 	return 2;
 }

@@ -213,7 +213,7 @@ void arrive_reclaim(struct verbs_queue *queue)
 {
 	uint64_t known = queue->slots_taken;
 
-	if (!verbs_device_of(queue->base.device)->loses_slots)
+	if (!verbs_device_of(queue->base.device)->is_soft)
 		return;
 	list_for_each (link, &queue->base.conns) {
 		struct verbs_conn *conn =

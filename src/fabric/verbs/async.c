@@ -7,6 +7,13 @@
  * ibv_ack_async_event: as long as an event is not acknowledged, ibv_destroy_qp waits, so the
  * connection is there.
  *
+ * An adapter can be removed (unplugged, `rdma link delete`). Drivers differ in what they do then.
+ * Some take it away from under its users, and say so by an event. Others, soft-RoCE among them, say
+ * nothing: it goes on for those who have it open, and whoever removes it waits until the last of
+ * them has closed it. What tells is that its entry in sysfs is gone, or is another one's. So the
+ * thread looks there once a second, and ends the connections, for their users to close the device.
+ * (RDMA CM tells of it as well, and at once: cm.c.)
+ *
  * A port that goes down does not end its connections at once, for the cable may be back in a
  * moment and the adapter repeats what was lost. They are asked whether they live (keepalive.c),
  * which fails in bounded time if they do not.
@@ -16,6 +23,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -62,6 +70,31 @@ static void mark_queues(struct verbs_device *device, bool failed)
 	pthread_mutex_unlock(&device->lock);
 }
 
+void async_adapter_gone(struct verbs_device *device, const char *reason)
+{
+	if (atomic_exchange_explicit(&device->gone, true, memory_order_acq_rel))
+		return;
+	log_error("%s: %s: all its connections end; close the device, and open it again",
+		  device->base.info.name, reason);
+	mark_queues(device, true);
+}
+
+/* The inode of the adapter's entry in sysfs; 0: there is none. */
+static uint64_t find_entry(const struct verbs_device *device)
+{
+	struct stat entry;
+
+	return stat(device->context->device->dev_path, &entry) == 0 ? entry.st_ino : 0;
+}
+
+static void look_for_entry(struct verbs_device *device)
+{
+	if (device->entry != 0 && find_entry(device) != device->entry) {
+		device->entry = 0;
+		async_adapter_gone(device, "the adapter was removed");
+	}
+}
+
 static void take_event(struct verbs_device *device, const struct ibv_async_event *event)
 {
 	const char *text = ibv_event_type_str(event->event_type), *name = device->base.info.name;
@@ -85,8 +118,7 @@ static void take_event(struct verbs_device *device, const struct ibv_async_event
 		log_info("%s: port %d is active", name, event->element.port_num);
 		break;
 	case IBV_EVENT_DEVICE_FATAL:
-		log_error("%s: %s: all its connections end", name, text);
-		mark_queues(device, true);
+		async_adapter_gone(device, text);
 		break;
 	case IBV_EVENT_CQ_ERR:
 		log_error("%s: %s: the connections of a queue end", name, text);
@@ -110,7 +142,7 @@ static void *run(void *argument)
 	for (;;) {
 		struct ibv_async_event event;
 
-		if (poll(fds, 2, -1) < 0 && errno != EINTR)
+		if (poll(fds, 2, device->entry != 0 ? ASYNC_LOOK_MS : -1) < 0 && errno != EINTR)
 			return NULL;
 		if (fds[1].revents)
 			return NULL;
@@ -119,10 +151,10 @@ static void *run(void *argument)
 			ibv_ack_async_event(&event);
 		}
 		if (fds[0].revents & (POLLERR | POLLHUP | POLLNVAL)) {
-			log_error("%s: the adapter is gone", device->base.info.name);
-			mark_queues(device, true);
+			async_adapter_gone(device, "the adapter is gone");
 			fds[0].fd = -1; /* it would be readable for ever */
 		}
+		look_for_entry(device);
 	}
 }
 
@@ -133,6 +165,7 @@ enum rmr_status async_start(struct verbs_device *device)
 	int error;
 
 	(void)fcntl(device->context->async_fd, F_SETFL, flags | O_NONBLOCK);
+	device->entry = find_entry(device);
 	device->async_stop_fd = eventfd(0, EFD_CLOEXEC);
 	if (device->async_stop_fd < 0)
 		return error_errno(RMR_SYSTEM, errno, "cannot make an eventfd");

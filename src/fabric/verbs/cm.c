@@ -172,6 +172,8 @@ static enum rmr_status failed_event(const struct rdma_cm_event *event)
 					      "port 4791 open?");
 	case RDMA_CM_EVENT_DISCONNECTED:
 		return error_set(RMR_DISCONNECTED, "the listener hung up");
+	case RDMA_CM_EVENT_DEVICE_REMOVAL:
+		return error_set(RMR_NO_DEVICE, "the adapter was removed");
 	default:
 		return error_set(RMR_PROTOCOL, "unexpected: %s, %d", rdma_event_str(event->event),
 				 event->status);
@@ -510,6 +512,7 @@ static bool take_caller(struct verbs_listener *listener, const struct rdma_cm_ev
 enum rmr_status cm_listener_next(struct verbs_listener *listener, struct verbs_request *request,
 				 int *wait_ms)
 {
+	struct verbs_device *device = verbs_device_of(listener->base.device);
 	struct rdma_cm_event *event;
 
 	*wait_ms = -1;
@@ -521,6 +524,8 @@ enum rmr_status cm_listener_next(struct verbs_listener *listener, struct verbs_r
 
 		if (calls)
 			taken = take_caller(listener, event, request);
+		if (event->event == RDMA_CM_EVENT_DEVICE_REMOVAL && is_our_device(device, id))
+			async_adapter_gone(device, rdma_event_str(event->event));
 		rdma_ack_cm_event(event);
 		if (calls && !taken)
 			rdma_destroy_id(id);
@@ -603,8 +608,11 @@ static void take_event(const struct rdma_cm_event *event)
 		verbs_conn_peer_ready(conn);
 		break;
 	case RDMA_CM_EVENT_DISCONNECTED:
-	case RDMA_CM_EVENT_DEVICE_REMOVAL:
 		verbs_conn_fail(conn, RMR_DISCONNECTED);
+		break;
+	case RDMA_CM_EVENT_DEVICE_REMOVAL:
+		verbs_conn_fail(conn, RMR_NO_DEVICE);
+		async_adapter_gone(conn_device(conn), rdma_event_str(event->event));
 		break;
 	case RDMA_CM_EVENT_REJECTED:
 	case RDMA_CM_EVENT_UNREACHABLE:

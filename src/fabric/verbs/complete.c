@@ -14,8 +14,8 @@ static void requests_done(struct verbs_conn *conn, uint32_t end)
 {
 	conn_queue(conn)->send_room += end - conn->done;
 	conn->done = end;
-	if (conn->probing && (int32_t)(end - conn->probe) > 0)
-		conn->probing = false;
+	if ((int32_t)(end - conn->last_probe) > 0)
+		conn->probes = 0;
 }
 
 /* All works whose last request is before number `end` have succeeded. */

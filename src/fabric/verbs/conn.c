@@ -23,7 +23,7 @@ static enum rmr_status make_qp(struct verbs_conn *conn)
 		.send_cq = queue->cq,
 		.recv_cq = queue->cq,
 		.srq = queue->srq,
-		.cap = {.max_send_wr = conn->base.options.depth + 2, /* post_probe, flush_qp */
+		.cap = {.max_send_wr = conn->base.options.depth + VERBS_EXTRA_PLACES,
 			.max_send_sge = 1,
 			.max_inline_data = device->max_inline},
 		.qp_type = IBV_QPT_RC,
@@ -55,7 +55,7 @@ enum rmr_status verbs_conn_prepare(struct verbs_conn *conn)
 	list_init(&conn->starved_link);
 	list_init(&conn->ending_link);
 	if (atomic_load_explicit(&conn_queue(conn)->adapter_failed, memory_order_acquire))
-		return error_set(RMR_NO_DEVICE, "the adapter has failed; open the device again");
+		return doctor_adapter_gone(conn->base.queue->device);
 	status = key_random(&conn->my_secret);
 	if (status != RMR_OK)
 		return status;
@@ -105,7 +105,7 @@ static void await_last_slot(struct verbs_conn *conn)
 {
 	uint64_t until_ns = clock_deadline_ns(LAST_SLOT_MS);
 
-	if (conn_device(conn)->loses_slots) /* soft-RoCE: arrive_reclaim */
+	if (conn_device(conn)->is_soft) /* arrive_reclaim does it */
 		return;
 	while (!atomic_load_explicit(&conn->last_slot, memory_order_acquire) &&
 	       !clock_passed(until_ns))
@@ -147,7 +147,8 @@ void verbs_conn_unprepare(struct verbs_conn *conn)
 	conn->works = NULL;
 	/* Another address may be tried with it. */
 	conn->state = CONN_MEETING;
-	conn->has_culprit = conn->broken = conn->connected = conn->probing = false;
+	conn->has_culprit = conn->broken = conn->connected = false;
+	conn->probes = 0;
 	atomic_store_explicit(&conn->adapter_failed, false, memory_order_relaxed);
 	atomic_store_explicit(&conn->last_slot, false, memory_order_relaxed);
 }

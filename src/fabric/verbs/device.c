@@ -146,12 +146,14 @@ static uint32_t find_max_inline(struct verbs_device *device)
 	return size >= 16 ? size : 0;
 }
 
-/* With so much inline a long queue may not fit. Two requests more than the depth: see make_qp. */
+/* With so much inline a long queue may not fit. On soft-RoCE any does, and a try costs 8 MiB. */
 static uint32_t find_max_depth(struct verbs_device *device)
 {
-	uint32_t depth = at_most((uint64_t)device->attr.max_qp_wr - 2, VERBS_DEPTH_MAX);
+	uint64_t places = (uint64_t)device->attr.max_qp_wr - VERBS_EXTRA_PLACES;
+	uint32_t depth = at_most(places, VERBS_DEPTH_MAX);
 
-	while (depth > 1 && !takes(device, depth + 2, device->max_inline))
+	while (!device->is_soft && depth > 1 &&
+	       !takes(device, depth + VERBS_EXTRA_PLACES, device->max_inline))
 		depth /= 2;
 	return depth;
 }
@@ -201,15 +203,17 @@ static enum rmr_status verbs_device_init(struct rmr_device *base, const char *in
 
 	(void)options;
 	/* On kernels that do not copy pinned pages at fork, this keeps a child's writes from
-	 * moving the parent's pages away under the adapter. */
-	(void)ibv_fork_init();
+	 * moving the parent's pages away under the adapter. Where it is not needed it does harm:
+	 * memory in huge pages could not be registered (see doctor_register_failed). */
+	if (ibv_is_fork_initialized() != IBV_FORK_UNNEEDED)
+		(void)ibv_fork_init();
 	status = name_parse(instance, &device->name);
 	if (status == RMR_OK)
 		status = open_context(device);
 	if (status != RMR_OK)
 		return status;
 	device->is_roce = device->port.link_layer == IBV_LINK_LAYER_ETHERNET;
-	device->loses_slots = device->attr.vendor_id == SOFT_ROCE_VENDOR;
+	device->is_soft = device->attr.vendor_id == SOFT_ROCE_VENDOR;
 	status = check_device(device);
 	if (status != RMR_OK)
 		goto close_device;
@@ -278,9 +282,18 @@ static enum rmr_status verbs_listener_next(struct rmr_listener *base, struct rmr
 {
 	struct verbs_listener *listener = (struct verbs_listener *)base;
 	struct verbs_request *caller = (struct verbs_request *)request;
+	enum rmr_status status = by_socket(base->device)
+					 ? socket_listener_next(listener, caller, wait_ms)
+					 : cm_listener_next(listener, caller, wait_ms);
 
-	return by_socket(base->device) ? socket_listener_next(listener, caller, wait_ms)
-				       : cm_listener_next(listener, caller, wait_ms);
+	if (status != RMR_AGAIN)
+		return status;
+	/* Nobody comes any more; and nothing makes the descriptor readable to tell so. */
+	if (atomic_load_explicit(&verbs_device_of(base->device)->gone, memory_order_acquire))
+		return doctor_adapter_gone(base->device);
+	if (*wait_ms < 0 || *wait_ms > ASYNC_LOOK_MS)
+		*wait_ms = ASYNC_LOOK_MS;
+	return RMR_AGAIN;
 }
 
 static void verbs_reject(struct rmr_request *base, const char *reason)

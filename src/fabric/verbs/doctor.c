@@ -103,6 +103,14 @@ enum rmr_status doctor_no_cm(struct ibv_device *adapter, int error)
 			   ibv_get_device_name(adapter));
 }
 
+enum rmr_status doctor_adapter_gone(const struct rmr_device *device)
+{
+	return error_set(RMR_NO_DEVICE,
+			 "the adapter of '%s' was removed or has failed: close all that is open "
+			 "on the device, and when the adapter is back ('rdma link') open it again",
+			 device->info.name);
+}
+
 /* What the process has pinned already, in bytes. */
 static unsigned long long pinned_bytes(void)
 {
@@ -159,5 +167,10 @@ enum rmr_status doctor_register_failed(const void *address, size_t length, int e
 	if (error == ENOMEM)
 		return error_errno(RMR_NO_MEMORY, error,
 				   "the adapter or the kernel has no room for this region");
+	if (error == EINVAL && ibv_is_fork_initialized() == IBV_FORK_ENABLED)
+		return error_errno(RMR_SYSTEM, error,
+				   "the adapter does not take this region; if it lies in huge "
+				   "pages, set RDMAV_HUGEPAGES_SAFE=1 in the environment, which "
+				   "kernels before 5.12 need");
 	return error_errno(RMR_SYSTEM, error, "the adapter does not take this region");
 }

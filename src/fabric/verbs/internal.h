@@ -46,6 +46,9 @@
 #define VERBS_TRANSFER_MAX (1ull << 40)
 #define VERBS_CHAIN_MAX	   32 /* requests handed over with one doorbell */
 #define VERBS_POLL_BATCH   16
+#define VERBS_PROBES_MAX   4 /* of one connection under way: keepalive.c */
+/* Places of a queue pair beyond the depth: for probes, and for the last request (flush_qp). */
+#define VERBS_EXTRA_PLACES (VERBS_PROBES_MAX + 1)
 
 /* wr_id: of a receive request this bit and the slot's number; of a send request its number. */
 #define VERBS_WR_RECV (1ull << 63)
@@ -74,7 +77,7 @@ struct verbs_device {
 	struct ibv_port_attr port;
 	uint8_t port_number;
 	bool is_roce;		     /* Ethernet: addressed by GID, not by LID */
-	bool loses_slots;	     /* see arrive_reclaim */
+	bool is_soft;		     /* soft-RoCE, which is made of the kernel's memory */
 	uint32_t max_inline;	     /* what a queue pair of ours takes */
 	uint32_t max_chunk;	     /* longest single request */
 	uint8_t reads_out, reads_in; /* READs and atomics in flight on one connection */
@@ -82,6 +85,8 @@ struct verbs_device {
 	/* async.c */
 	pthread_t async_thread;
 	int async_stop_fd;
+	atomic_bool gone;     /* the adapter was removed, or has failed: nothing works any more */
+	uint64_t entry;	      /* its inode in sysfs; 0: unknown */
 	pthread_mutex_t lock; /* guards queues */
 	struct list queues;
 };
@@ -103,12 +108,17 @@ enum rmr_status doctor_open_failed(struct ibv_device *adapter, int error);
 enum rmr_status doctor_no_cm(struct ibv_device *adapter, int error);
 /* A queue of so many entries that cannot be made. */
 enum rmr_status doctor_create_failed(const char *what, unsigned entries, int error);
+/* The adapter was removed, or has failed. */
+enum rmr_status doctor_adapter_gone(const struct rmr_device *device);
 /* Memory that cannot be registered. */
 enum rmr_status doctor_register_failed(const void *address, size_t length, int error);
 
 /* async.c --------------------------------------------------------------------------------- */
+#define ASYNC_LOOK_MS 1000 /* how often it is looked whether the adapter is there */
 enum rmr_status async_start(struct verbs_device *device);
 void async_stop(struct verbs_device *device);
+/* All connections of the device end, with RMR_NO_DEVICE. Any thread. */
+void async_adapter_gone(struct verbs_device *device, const char *reason);
 
 /* region.c -------------------------------------------------------------------------------- */
 struct verbs_region {
@@ -263,8 +273,8 @@ struct verbs_conn {
 	uint32_t unsignaled;	    /* since the last signaled one */
 	uint64_t last_probe_ns;	    /* keepalive.c */
 	uint32_t done_before;	    /* `done` at the last tick of keepalive.c */
-	bool probing;		    /* a probe is under way ... */
-	uint32_t probe;		    /* ... and its number */
+	unsigned probes;	    /* under way ... */
+	uint32_t last_probe;	    /* ... and the number of the last one */
 	bool connected;		    /* the queue pair was up */
 	atomic_bool adapter_failed; /* by async.c */
 	atomic_bool last_slot;	    /* by async.c: the stopped queue pair fills no slot any more */
@@ -314,7 +324,7 @@ void verbs_flush(struct rmr_conn *conn);
 /* Hands over what waits, as far as there is room. */
 void post_start(struct verbs_conn *conn);
 /* A request that does nothing but ask whether the peer's adapter is there. is_stuck: also if others
- * are under way. */
+ * are under way, and up to VERBS_PROBES_MAX of them. */
 bool post_probe(struct verbs_conn *conn, bool is_stuck);
 
 /* complete.c ------------------------------------------------------------------------------ */

@@ -5,9 +5,12 @@
  * then fails it. How long that takes is set from dead_after_ms when the queue pair is brought up
  * (conn.c). On a connection where nothing is in flight nobody would notice, so a request of no
  * length is sent every quarter of dead_after_ms: a WRITE of nothing, which the peer's adapter
- * acknowledges without its program, also if that is stopped. It is sent, too, when something has
- * been under way for so long without any progress: soft-RoCE may have left an acknowledgment lying,
- * and looks at it when the next packet comes (docs/rationale.md).
+ * acknowledges without its program, also if that is stopped.
+ *
+ * It is sent, too, when something has been under way for so long and no request was done. Soft-RoCE
+ * may have forgotten to send the rest of what it was given, and goes on when it is given more
+ * (docs/rationale.md). A transfer that is merely slow takes no harm from it; but giving it more is
+ * what may make soft-RoCE forget, so it is done again, a few times.
  *
  * A timer of the queue makes its descriptor readable for that, so that one who sleeps wakes up; one
  * who polls sees the timer when he looks at his descriptors. With no connection it is off.

@@ -10,11 +10,12 @@
  * room. What waits leaves as a chain, with one doorbell.
  *
  * A work longer than a message of the adapter (max_chunk) becomes several requests, of which the
- * last one counts. The last one of a long WRITE_IMM is a SEND with the immediate and the length of
- * the whole, because the receiver's adapter tells only the length of the last request. If a long
- * work reaches beyond the end of the remote region, its beginning must not be written either: so
- * one request for the byte behind the end goes out instead, which the peer's adapter refuses. A
- * shorter work is one request, which the peer's adapter checks as a whole.
+ * last one counts; all are signaled, so that keepalive.c sees it get on. The last one of a long
+ * WRITE_IMM is a SEND with the immediate and the length of the whole, because the receiver's
+ * adapter tells only the length of the last request. If a long work reaches beyond the end of the
+ * remote region, its beginning must not be written either: so one request for the byte behind the
+ * end goes out instead, which the peer's adapter refuses. A shorter work is one request, which the
+ * peer's adapter checks as a whole.
  *
  * Selective signaling. A work with RMR_UNSIGNALED asks the adapter for no completion, but places in
  * the queue pair are only given back by one. So at least every fourth part of the queue pair one is
@@ -182,6 +183,7 @@ static void fill_request(struct verbs_conn *conn, struct verbs_work *work, struc
 	uint32_t part = left < max_chunk ? (uint32_t)left : max_chunk;
 	bool announced = work->op == RMR_OP_WRITE_IMM && work->length > max_chunk;
 	bool is_last = announced ? left == 0 : part == left;
+	bool is_told = !is_last || !(work->flags & RMR_UNSIGNALED);
 	struct ibv_send_wr *wr = &request->wr;
 
 	wr->wr_id = conn->posted;
@@ -200,7 +202,7 @@ static void fill_request(struct verbs_conn *conn, struct verbs_work *work, struc
 	request->sge.lkey = work->lkey;
 	wr->sg_list = &request->sge;
 	wr->num_sge = request->sge.length != 0;
-	if ((is_last && !(work->flags & RMR_UNSIGNALED)) || must_signal(conn))
+	if (is_told || must_signal(conn))
 		wr->send_flags |= IBV_SEND_SIGNALED;
 	conn->unsignaled = wr->send_flags & IBV_SEND_SIGNALED ? 0 : conn->unsignaled + 1;
 	if (work->started == 0)
@@ -270,13 +272,15 @@ bool post_probe(struct verbs_conn *conn, bool is_stuck)
 		.send_flags = IBV_SEND_SIGNALED,
 	};
 
-	/* Not needed while something is under way that will be heard of; one at a time, for which
-	 * the queue pair has a place beyond the depth. */
-	if (conn->state != CONN_OPEN || conn->probing || conn_queue(conn)->send_room == 0 ||
-	    (conn->posted - conn->done != conn->unsignaled && !is_stuck))
+	/* Not needed while something is under way that will be heard of. The queue pair has places
+	 * for them beyond the depth. */
+	if (conn->state != CONN_OPEN || conn_queue(conn)->send_room == 0)
 		return false;
-	conn->probing = true;
-	conn->probe = conn->posted;
+	if (is_stuck ? conn->probes == VERBS_PROBES_MAX
+		     : conn->posted - conn->done != conn->unsignaled)
+		return false;
+	conn->probes++;
+	conn->last_probe = conn->posted;
 	conn->posted++;
 	conn_queue(conn)->send_room--;
 	conn->unsignaled = 0;

@@ -78,7 +78,7 @@ static void async_ready(struct queue_source *source, uint32_t events)
 			(struct verbs_conn *)list_entry(link, struct rmr_conn, link);
 
 		if (all_failed || atomic_load_explicit(&conn->adapter_failed, memory_order_acquire))
-			verbs_conn_fail(conn, RMR_DISCONNECTED);
+			verbs_conn_fail(conn, all_failed ? RMR_NO_DEVICE : RMR_DISCONNECTED);
 	}
 }
 
@@ -172,6 +172,9 @@ enum rmr_status verbs_queue_init(struct rmr_queue *base)
 		goto close_keepalive;
 	pthread_mutex_lock(&device->lock);
 	list_add_tail(&device->queues, &queue->device_link);
+	/* If the adapter goes right now: async.c finds the queue, or this does. */
+	if (atomic_load_explicit(&device->gone, memory_order_acquire))
+		atomic_store_explicit(&queue->adapter_failed, true, memory_order_release);
 	pthread_mutex_unlock(&device->lock);
 	return RMR_OK;
 
