@@ -4,8 +4,8 @@ PREFIX  ?= /usr/local
 DESTDIR ?=
 
 .DEFAULT_GOAL := all
-.PHONY: all run test test-fast test-verbs test-planted bench bench-fabric bench-verbs vm-shell
-.PHONY: lint format install clean help
+.PHONY: all run test test-fast test-verbs test-planted bench bench-fabric bench-store bench-verbs
+.PHONY: vm-shell lint format install clean help
 MAKEFLAGS += --no-print-directory
 
 all: ## build everything, optimized, into build/ (this is what plain `make` does)
@@ -36,12 +36,17 @@ test-planted: ## show that the tests can fail: plant bugs in a copy of the tree 
 	@scripts/setup
 	@scripts/planted
 
-bench: bench-fabric ## all benchmarks
+bench: bench-fabric bench-store ## all benchmarks
 
 bench-fabric: ## the fabric beside other transports, with the ratios
 	@scripts/setup bench
 	@scripts/build release
 	@scripts/bench-fabric
+
+bench-store: ## the store engine beside a bare table, Redis and memcached (ten minutes)
+	@scripts/setup bench
+	@scripts/build release
+	@scripts/bench-store
 
 bench-verbs: ## the fabric on verbs beside perftest, in an emulated guest
 	@scripts/setup lab

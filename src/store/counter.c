@@ -118,12 +118,17 @@ bool cells_adopt(struct store *store, const struct item *item)
 	uint64_t cell = cell_of(item);
 
 	if (item_value_length(item_get_lengths(item)) != sizeof(cell) || cell >= cells->count ||
-	    cells->retired[cell])
+	    cells->retired[cell] || atomic_load(&cells->cells[cell]) < STORE_COUNTER_MIN)
 		return false;
 	cells->retired[cell] = 1;
 	if (cells->next <= cell)
 		cells->next = cell + 1;
 	return true;
+}
+
+void cells_disown(struct store *store, const struct item *item)
+{
+	store->cells.retired[cell_of(item)] = 0;
 }
 
 void cells_adopted(struct store *store)
@@ -151,7 +156,9 @@ static bool parse(const uint8_t *value, size_t length, int64_t *number)
 {
 	char text[MAX_DIGITS + 1], *end;
 
-	if (length == 0 || length > MAX_DIGITS || value[0] == '+' || value[0] == ' ')
+	/* strtoll() would skip a sign or white space. */
+	if (length == 0 || length > MAX_DIGITS ||
+	    (value[0] != '-' && (value[0] < '0' || value[0] > '9')))
 		return false;
 	memcpy(text, value, length);
 	text[length] = '\0';
@@ -162,14 +169,14 @@ static bool parse(const uint8_t *value, size_t length, int64_t *number)
 /* Adds in a cell that peers add to as well. */
 static enum store_status add_to_cell(_Atomic int64_t *cell, int64_t delta, int64_t *sum)
 {
-	int64_t now = atomic_load(cell);
+	int64_t now = atomic_load(cell), then;
 
 	do {
-		if (delta > STORE_COUNTER_MAX || delta < STORE_COUNTER_MIN ||
-		    !is_in_range(now + delta))
+		/* Peers may have made anything of it. */
+		if (__builtin_add_overflow(now, delta, &then) || !is_in_range(then))
 			return STORE_OUT_OF_RANGE;
-	} while (!atomic_compare_exchange_weak(cell, &now, now + delta));
-	*sum = now + delta;
+	} while (!atomic_compare_exchange_weak(cell, &now, then));
+	*sum = then;
 	return STORE_OK;
 }
 

@@ -82,8 +82,10 @@ bool evict_some(struct store_worker *worker, unsigned slab_class)
 	spin_lock_take(&pace->evicting);
 	/* Twice round, and nothing could be evicted: all is pinned, or not an item. */
 	while (evicted < wanted && limit < 2) {
-		unsigned count =
-			slab_hand_next(&store->slab, slab_class, offsets, AT_ONCE, &lapped);
+		/* Not more than are wanted, for all of them may be cold. */
+		unsigned missing = wanted - evicted;
+		unsigned count = slab_hand_next(&store->slab, slab_class, offsets,
+						missing < AT_ONCE ? missing : AT_ONCE, &lapped);
 
 		if (count == 0)
 			break;

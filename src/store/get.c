@@ -5,14 +5,13 @@
 #include <string.h>
 
 #include "store/internal.h"
+#include "store/reader_look.h"
 
 /* How many keys ahead of the one that is copied their items are fetched. */
 #define MANY_AT_ONCE 16
 
-static void describe(const struct reader_item *found, struct store_info *info)
+static void describe(const struct sight *found, struct store_info *info)
 {
-	if (!info)
-		return;
 	*info = (struct store_info){
 		.version = found->version,
 		.value_length = item_value_length(found->lengths),
@@ -76,37 +75,36 @@ static enum store_status get_locked(struct store_worker *worker, uint64_t hash, 
 	return status;
 }
 
-static inline enum store_status get_hashed(struct store_worker *worker, uint64_t hash,
-					   const void *key, size_t key_length, void *value,
-					   size_t room, struct store_info *info)
+static inline __attribute__((always_inline)) enum store_status get_hashed(
+	struct store_worker *worker, uint64_t hash, const void *key, size_t key_length, void *value,
+	size_t room, struct store_info *info)
 {
 	static uint8_t nowhere[1];
 	struct store *store = worker->store;
-	enum store_status status;
-	struct reader_item found;
+	enum store_status status = STORE_OK;
+	struct sight found;
 
 	if (!value)
 		value = nowhere, room = 0;
-	switch (reader_get_hashed(&store->reader, hash, key, key_length, value, room, &found)) {
+	STAT_ADD(worker->stats.gets, 1);
+	switch (reader_try(&store->reader, hash, key, key_length, value, room, &found)) {
 	case READER_FOUND:
 		heat_up(store, found.offset);
-		describe(&found, info);
-		status = STORE_OK;
 		break;
 	case READER_NO_ROOM:
-		describe(&found, info);
 		status = STORE_NO_ROOM;
 		break;
 	case READER_MISS:
-		status = STORE_NOT_FOUND;
-		break;
+		return STORE_NOT_FOUND;
 	default:
 		status = get_locked(worker, hash, key, key_length, value, room, info);
-		break;
+		if (status != STORE_NOT_FOUND)
+			STAT_ADD(worker->stats.hits, 1);
+		return status;
 	}
-	STAT_ADD(worker->stats.gets, 1);
-	if (status != STORE_NOT_FOUND)
-		STAT_ADD(worker->stats.hits, 1);
+	if (info)
+		describe(&found, info);
+	STAT_ADD(worker->stats.hits, 1);
 	return status;
 }
 
@@ -161,14 +159,14 @@ enum store_status store_stat(struct store_worker *worker, const void *key, size_
 {
 	struct store *store = worker->store;
 	uint64_t hash;
-	struct reader_item found;
+	struct sight found;
 	struct index_lock lock;
 	struct index_slot slot;
 
 	if (!is_key_length(key_length))
 		return STORE_KEY_LENGTH;
 	hash = store_hash(store, key, key_length);
-	switch (reader_get_hashed(&store->reader, hash, key, key_length, NULL, 0, &found)) {
+	switch (reader_try(&store->reader, hash, key, key_length, NULL, 0, &found)) {
 	case READER_FOUND:
 		describe(&found, info);
 		return STORE_OK;

@@ -236,7 +236,7 @@ static uint64_t take_overflow(struct index *index)
 	} else if (index->overflow_next < index->overflow_limit || add_overflow_segment(index)) {
 		number = index->overflow_next++;
 	}
-	index->overflow_used += number != 0;
+	SHOWN_SET(index->overflow_used, index->overflow_used + (number != 0));
 	spin_lock_give(&index->overflow_lock);
 	if (number) {
 		bucket = bucket_at(index, index->overflow_directory, number);
@@ -253,7 +253,7 @@ static void give_overflow(struct index *index, uint64_t number)
 	atomic_store_explicit(&bucket->header, bucket_header(0, index->overflow_free, 0),
 			      memory_order_relaxed);
 	index->overflow_free = number;
-	index->overflow_used--;
+	SHOWN_SET(index->overflow_used, index->overflow_used - 1);
 	spin_lock_give(&index->overflow_lock);
 }
 

@@ -24,7 +24,7 @@
 #include "store/layout.h"
 #include "store/pages.h"
 
-#define INDEX_LOAD 5u /* keys a bucket, on average */
+#define INDEX_LOAD 4u /* keys a bucket, on average */
 
 struct index {
 	uint8_t *memory;

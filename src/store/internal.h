@@ -4,7 +4,7 @@
  *	layout.h	the bytes that readers rely on
  *	size_class.h	classes of sizes			pure
  *	probe		how to find a key in buckets		pure
- *	reader		getting values without a lock		for clients, too
+ *	reader		getting values without a lock		for clients, too; reader_look.h: inline
  *	item		writing, checking and ending items
  *	pages		runs of pages
  *	span, slab	places for items; slab_drain: emptying spans
@@ -197,8 +197,10 @@ void cells_fini(struct cells *cells);
 /* The cell of a counter that ends. */
 void cells_retire(struct store *store, const struct item *item);
 int64_t cells_read(const struct store *store, const struct item *item);
-/* For restore: a counter was found. False: no such cell. */
+/* For restore: a counter was found. False: no such cell, or its counter was ending. */
 bool cells_adopt(struct store *store, const struct item *item);
+/* An adopted one does not stay. */
+void cells_disown(struct store *store, const struct item *item);
 void cells_adopted(struct store *store);
 size_t cells_format(const struct store *store, const struct item *item, char text[24]);
 

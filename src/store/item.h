@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #include "store/layout.h"
+#include "store/racy.h"
 
 #define ITEM_PIN      ((uint64_t)1 << 48)
 #define ITEM_MAX_PINS 32767u
@@ -28,22 +29,23 @@
 
 static inline uint64_t item_expiry(const struct item *item)
 {
-	return atomic_load_explicit(&item->expiry, memory_order_relaxed) & ITEM_EXPIRY_MASK;
+	return racy_load(&item->expiry) & ITEM_EXPIRY_MASK;
 }
 
+/* Acquire: who finds no pins may give the memory away, after all that was read through views. */
 static inline unsigned item_pins(const struct item *item)
 {
-	return atomic_load_explicit(&item->expiry, memory_order_relaxed) >> 48 & ITEM_MAX_PINS;
+	return atomic_load_explicit(&item->expiry, memory_order_acquire) >> 48 & ITEM_MAX_PINS;
 }
 
 static inline uint64_t item_version(const struct item *item)
 {
-	return atomic_load_explicit(&item->version, memory_order_acquire);
+	return racy_load_acquire(&item->version);
 }
 
 static inline uint64_t item_get_lengths(const struct item *item)
 {
-	return atomic_load_explicit(&item->lengths, memory_order_relaxed);
+	return racy_load(&item->lengths);
 }
 
 static inline uint8_t *item_value(struct item *item)

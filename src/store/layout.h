@@ -114,7 +114,7 @@ static_assert(sizeof(struct store_header) == 256, "layout");
 #define MAX_OVERFLOW_COUNT ((uint64_t)1 << MAX_OVERFLOW_BITS)
 
 struct bucket {
-	_Atomic uint64_t header;
+	_Alignas(64) _Atomic uint64_t header;
 	_Atomic uint64_t slots[BUCKET_SLOTS];
 };
 

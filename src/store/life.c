@@ -84,7 +84,8 @@ bool life_lock_at(struct store *store, uint64_t offset, struct index_lock *lock,
 	if (item_version(item) == 0)
 		return false;
 	length = item_key_length(item_get_lengths(item));
-	if (length == 0 || length > STORE_MAX_KEY || length > store->reader.size - offset)
+	if (length == 0 || length > STORE_MAX_KEY ||
+	    length > store->reader.size - offset - sizeof(*item))
 		return false;
 	/* Whatever these bytes are: only if the index has an item just there it was the right
 	 * bucket, and now that it is locked the item stays. */

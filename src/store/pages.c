@@ -37,7 +37,7 @@ static void bin_add(struct page_pool *pool, uint32_t page, uint32_t pages)
 		set_use(&pool->table[page + pages - 1], PAGE_FREE_LAST);
 	}
 	set_use(info, PAGE_FREE);
-	pool->free_pages += pages;
+	SHOWN_SET(pool->free_pages, pool->free_pages + pages);
 }
 
 static void bin_remove(struct page_pool *pool, uint32_t page)
@@ -53,7 +53,7 @@ static void bin_remove(struct page_pool *pool, uint32_t page)
 		pool->table[info->next].previous = info->previous;
 	if (!pool->bins[bin])
 		pool->bitmap[bin / 64] &= ~((uint64_t)1 << bin % 64);
-	pool->free_pages -= info->run;
+	SHOWN_SET(pool->free_pages, pool->free_pages - info->run);
 }
 
 void page_pool_init(struct page_pool *pool, struct page_info *table, uint32_t first, uint32_t count)

@@ -60,6 +60,9 @@ static_assert(sizeof(struct page_info) == 64, "a cache line");
 
 #define PAGE_BINS 128
 
+/* Sets what others look at without the lock under which it is changed. */
+#define SHOWN_SET(field, value) __atomic_store_n(&(field), (value), __ATOMIC_RELAXED)
+
 struct page_pool {
 	struct page_info *table;
 	uint32_t first; /* page that can be used */

@@ -6,7 +6,7 @@
  *
  *	probe_begin(&probe, hash, bucket_count);
  *	do {
- *		fetch 64 bytes at probe_offset(&probe, directory, overflow_directory);
+ *		fetch 64 bytes at probe_place(directory or overflow_directory, probe.bucket);
  *		step = probe_look(&probe, bytes);
  *		for each of probe.candidates: is it an item with our key?
  *	} while (step == PROBE_GO_ON);
@@ -26,9 +26,13 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 #include "base/hash.h"
 #include "store/layout.h"
+#include "store/racy.h"
 
 /* Buckets of a chain. Longer ones are not made. */
 #define PROBE_MAX_CHAIN 64u
@@ -49,8 +53,7 @@ struct probe {
 	unsigned bits;
 	unsigned steps;
 	unsigned candidate_count;
-	/* Which slots of the bucket that was looked at last have the right tag. */
-	uint8_t candidate_slots[BUCKET_SLOTS];
+	/* The slots of the bucket that was looked at last that have the right tag. */
 	uint64_t candidates[BUCKET_SLOTS];
 };
 
@@ -59,29 +62,76 @@ static inline uint64_t probe_hash(const void *key, size_t key_length, uint64_t h
 	return hash64_seed(key, key_length, hash_seed);
 }
 
+/* The bucket of a hash when there are so many; *bits is how many bits of the hash led there. Those
+ * before the one that is split next, and their other halves, have one bit more. */
+static inline uint64_t probe_home(uint64_t hash, uint64_t bucket_count, unsigned *bits)
+{
+	unsigned depth = depth_of_count(bucket_count);
+	uint64_t number = hash_bits(hash, depth + 1);
+
+	*bits = depth + (number < bucket_count && number >> depth);
+	return number < bucket_count ? number : hash_bits(hash, depth);
+}
+
 /* bucket_count: at any time of this store's life; at least 1. */
 static inline void probe_begin(struct probe *probe, uint64_t hash, uint64_t bucket_count)
 {
-	unsigned bits = depth_of_count(bucket_count);
-
-	/* Those before the one to be split next, and their other halves, have a bit more. */
-	bits += hash_bits(hash, bits + 1) < bucket_count &&
-		hash_bits(hash, bits) != hash_bits(hash, bits + 1);
 	probe->hash = hash;
-	probe->bucket = hash_bits(hash, bits);
+	probe->bucket = probe_home(hash, bucket_count, &probe->bits);
 	probe->in_overflow = false;
-	probe->bits = bits;
 	probe->steps = 0;
 	probe->candidate_count = 0;
 }
 
-/* Looks at the eight words of the bucket. PROBE_GO_ON with no candidates may also mean that the key
- * belongs elsewhere. */
-enum probe_step probe_look(struct probe *probe, const uint64_t words[BUCKET_SLOTS + 1]);
-
 /* The bucket has this depth, and the key does not belong to it: goes on with as many bits as are
  * certain to lead to a bucket that exists. */
-enum probe_step probe_redirect(struct probe *probe, unsigned depth);
+static inline enum probe_step probe_redirect(struct probe *probe, unsigned depth)
+{
+	if (depth == 0 || depth > MAX_DEPTH)
+		return PROBE_CONFUSED;
+	probe->bits = depth - 1 > probe->bits ? depth - 1 : probe->bits + 1;
+	probe->bucket = hash_bits(probe->hash, probe->bits);
+	return PROBE_GO_ON;
+}
+
+/* Which slots have this tag, a bit for each; empty ones may be among them. Without a branch for each
+ * slot: which one it is cannot be predicted. */
+#if defined(__SSE2__) && !RACY_IS_WATCHED
+static inline unsigned probe_match(const struct bucket *bucket, uint16_t tag)
+{
+	const __m128i *pairs = (const __m128i *)bucket;
+	__m128i wanted = _mm_set1_epi64x(tag);
+	/* Shifted, a word is its tag: in its lower half. Four of these make a vector, two vectors a
+	 * vector of eight; the first of them is the header. */
+	__m128i a = _mm_cmpeq_epi32(_mm_srli_epi64(_mm_load_si128(pairs), 48), wanted);
+	__m128i b = _mm_cmpeq_epi32(_mm_srli_epi64(_mm_load_si128(pairs + 1), 48), wanted);
+	__m128i c = _mm_cmpeq_epi32(_mm_srli_epi64(_mm_load_si128(pairs + 2), 48), wanted);
+	__m128i d = _mm_cmpeq_epi32(_mm_srli_epi64(_mm_load_si128(pairs + 3), 48), wanted);
+	__m128 ab = _mm_shuffle_ps(_mm_castsi128_ps(a), _mm_castsi128_ps(b), 0x88);
+	__m128 cd = _mm_shuffle_ps(_mm_castsi128_ps(c), _mm_castsi128_ps(d), 0x88);
+	__m128i all = _mm_packs_epi32(_mm_castps_si128(ab), _mm_castps_si128(cd));
+
+	return ((unsigned)_mm_movemask_epi8(_mm_packs_epi16(all, all)) & 255) >> 1;
+}
+#else
+static inline unsigned probe_match(const struct bucket *bucket, uint16_t tag)
+{
+	unsigned matches = 0;
+
+	for (unsigned i = 0; i < BUCKET_SLOTS; i++) {
+		uint64_t slot = atomic_load_explicit(&bucket->slots[i], memory_order_relaxed);
+
+		matches |= (unsigned)(slot_tag(slot) == tag) << i;
+	}
+	return matches;
+}
+#endif
+
+static_assert(BUCKET_SLOTS == 7, "probe_match");
+
+/* Looks at a bucket, or a copy of one. PROBE_GO_ON with no candidates may also mean that the key
+ * belongs elsewhere. */
+enum probe_step probe_look(struct probe *probe, const struct bucket *bucket);
 
 /* Where bucket `number` lies; 0: its segment is not there yet. */
 static inline uint64_t probe_place(const _Atomic uint32_t *directory, uint64_t number)

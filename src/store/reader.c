@@ -33,26 +33,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "store/item.h"
-#include "store/probe.h"
-#include "store/racy.h"
-
-/* Looks until somebody is asked. Writers hold a bucket for well under a microsecond. */
-#define MAX_LOOKS 64
-
-/* What a look found, and how to look again. */
-struct sight {
-	const struct bucket *home;
-	uint64_t home_header;
-	const struct item *item;
-	struct reader_item found;
-};
-
-enum look {
-	LOOK_FOUND,
-	LOOK_MISS,
-	LOOK_AGAIN, /* a writer was there */
-};
+#include "store/reader_look.h"
 
 enum rmr_status reader_init(struct reader *reader, const void *memory, size_t size)
 {
@@ -101,106 +82,47 @@ uint64_t reader_hash(const struct reader *reader, const void *key, size_t key_le
 	return probe_hash(key, key_length, reader->hash_seed);
 }
 
-/* The bucket that the probe wants next, or NULL. */
-static inline const struct bucket *find_bucket(const struct reader *reader,
-					       const struct probe *probe)
+enum look reader_look_further(const struct reader *reader, uint64_t hash, const void *key,
+			      size_t key_length, struct sight *sight)
 {
-	uint64_t offset;
-
-	if (probe->bucket >> SEGMENT_BITS >= reader->page_count)
-		return NULL;
-	offset = probe_place(probe->in_overflow ? reader->overflow_directory : reader->directory,
-			     probe->bucket);
-	if (offset < reader->first_item || offset >= reader->size)
-		return NULL;
-	return (const struct bucket *)(reader->memory + offset);
-}
-
-/* Acquire: everything that is read after this is read after the header. */
-static inline void read_bucket(const struct bucket *bucket, uint64_t words[BUCKET_SLOTS + 1])
-{
-	words[0] = atomic_load_explicit(&bucket->header, memory_order_acquire);
-	for (unsigned i = 0; i < BUCKET_SLOTS; i++)
-		words[i + 1] = atomic_load_explicit(&bucket->slots[i], memory_order_relaxed);
-}
-
-/* True if no writer was there since the header was read. */
-static inline bool is_unchanged(const struct sight *sight)
-{
-	/* Acquire: what was read before this is read before the header. */
-	atomic_thread_fence(memory_order_acquire);
-	return atomic_load_explicit(&sight->home->header, memory_order_relaxed) ==
-	       sight->home_header;
-}
-
-/* Whether the slot's item has this key, as far as can be told now. */
-static inline bool has_key(const struct reader *reader, uint64_t slot, const void *key,
-			   size_t key_length, struct sight *sight)
-{
-	uint64_t offset = slot_offset(slot);
-	const struct item *item = (const struct item *)(reader->memory + offset);
-	uint64_t lengths;
-
-	if (offset < reader->first_item || offset > reader->size - sizeof(*item))
-		return false;
-	sight->found.version = atomic_load_explicit(&item->version, memory_order_acquire);
-	lengths = item_get_lengths(item);
-	if (sight->found.version == 0 || item_key_length(lengths) != key_length ||
-	    item_size_of(lengths) > reader->size - offset ||
-	    !racy_equal(key, item->key, key_length))
-		return false;
-	sight->item = item;
-	sight->found.offset = offset;
-	sight->found.lengths = lengths;
-	sight->found.expires_ms = item_expiry(item);
-	return true;
-}
-
-static inline enum look look(const struct reader *reader, uint64_t hash, const void *key,
-			     size_t key_length, struct sight *sight)
-{
-	uint64_t words[BUCKET_SLOTS + 1];
 	struct probe probe;
 	enum probe_step step;
 
-	/* Acquire: the buckets that are counted are there. */
-	probe_begin(&probe, hash,
-		    atomic_load_explicit(&reader->header->bucket_count, memory_order_acquire) | 1);
+	probe_begin(&probe, hash, reader_bucket_count(reader));
 	do {
-		const struct bucket *bucket = find_bucket(reader, &probe);
+		const struct bucket *bucket = reader_bucket(
+			reader, probe.in_overflow ? reader->overflow_directory : reader->directory,
+			probe.bucket);
 
 		if (!bucket)
 			return LOOK_AGAIN;
-		read_bucket(bucket, words);
 		if (!probe.in_overflow) {
 			sight->home = bucket;
-			sight->home_header = words[0];
-			if (bucket_is_locked(words[0]))
+			sight->home_header =
+				atomic_load_explicit(&bucket->header, memory_order_acquire);
+			if (bucket_is_locked(sight->home_header))
 				return LOOK_AGAIN;
 		}
-		step = probe_look(&probe, words);
+		step = probe_look(&probe, bucket);
 		for (unsigned i = 0; i < probe.candidate_count; i++) {
-			if (has_key(reader, probe.candidates[i], key, key_length, sight))
-				return is_unchanged(sight) ? LOOK_FOUND : LOOK_AGAIN;
+			if (reader_has_key(reader, probe.candidates[i], key, key_length, sight))
+				return reader_is_unchanged(sight) ? LOOK_FOUND : LOOK_AGAIN;
 		}
 	} while (step == PROBE_GO_ON);
-	return step == PROBE_END && is_unchanged(sight) ? LOOK_MISS : LOOK_AGAIN;
+	return step == PROBE_END && reader_is_unchanged(sight) ? LOOK_MISS : LOOK_AGAIN;
 }
 
-/* After the copy: whether what was seen is still there. */
-static inline bool is_still_there(const struct reader *reader, uint64_t hash, const void *key,
-				  size_t key_length, const struct sight *sight)
+bool reader_is_still_there(const struct reader *reader, uint64_t hash, const void *key,
+			   size_t key_length, const struct sight *sight)
 {
 	struct sight again;
 
-	if (is_unchanged(sight))
-		return true;
-	for (int looks = 0; looks < MAX_LOOKS; looks++) {
-		enum look seen = look(reader, hash, key, key_length, &again);
+	for (int looks = 0; looks < READER_MAX_LOOKS; looks++) {
+		enum look seen = reader_look(reader, hash, key, key_length, &again);
 
 		if (seen != LOOK_AGAIN)
-			return seen == LOOK_FOUND && again.found.offset == sight->found.offset &&
-			       again.found.version == sight->found.version;
+			return seen == LOOK_FOUND && again.offset == sight->offset &&
+			       again.version == sight->version;
 		cpu_relax();
 	}
 	return false;
@@ -210,37 +132,15 @@ enum reader_status reader_get_hashed(const struct reader *reader, uint64_t hash,
 				     size_t key_length, void *value, size_t room,
 				     struct reader_item *item)
 {
-	struct sight sight = {0};
+	struct sight sight;
+	enum reader_status status = reader_try(reader, hash, key, key_length, value, room, &sight);
 
-	for (int looks = 0; looks < MAX_LOOKS; looks++) {
-		enum look seen = look(reader, hash, key, key_length, &sight);
-		uint64_t length = item_value_length(sight.found.lengths);
-
-		if (seen == LOOK_AGAIN) {
-			cpu_relax();
-			continue;
-		}
-		if (seen == LOOK_MISS)
-			return READER_MISS;
-		if (item_kind(sight.found.lengths) != ITEM_VALUE ||
-		    (sight.found.expires_ms && reader_clock_ms(reader) >= sight.found.expires_ms))
-			return READER_ASK;
-		if (value && length > room) {
-			*item = sight.found;
-			return READER_NO_ROOM;
-		}
-		if (value) {
-			racy_copy(value,
-				  (const uint8_t *)sight.item +
-					  item_value_offset(key_length, length),
-				  length);
-			if (!is_still_there(reader, hash, key, key_length, &sight))
-				continue;
-		}
-		*item = sight.found;
-		return READER_FOUND;
-	}
-	return READER_ASK;
+	if (status == READER_FOUND || status == READER_NO_ROOM)
+		*item = (struct reader_item){.offset = sight.offset,
+					     .version = sight.version,
+					     .expires_ms = sight.expires_ms,
+					     .lengths = sight.lengths};
+	return status;
 }
 
 enum reader_status reader_get(const struct reader *reader, const void *key, size_t key_length,
@@ -250,37 +150,35 @@ enum reader_status reader_get(const struct reader *reader, const void *key, size
 				 value, room, item);
 }
 
+/* The bucket where the key is, unless the index is just growing. */
+static const struct bucket *home_of(const struct reader *reader, uint64_t hash)
+{
+	unsigned bits;
+
+	return reader_bucket(reader, reader->directory,
+			     probe_home(hash, reader_bucket_count(reader), &bits));
+}
+
 void reader_prefetch_bucket(const struct reader *reader, uint64_t hash)
 {
-	const struct bucket *bucket;
-	struct probe probe;
+	const struct bucket *bucket = home_of(reader, hash);
 
-	probe_begin(&probe, hash,
-		    atomic_load_explicit(&reader->header->bucket_count, memory_order_acquire) | 1);
-	bucket = find_bucket(reader, &probe);
 	if (bucket)
 		__builtin_prefetch(bucket);
 }
 
 void reader_prefetch_item(const struct reader *reader, uint64_t hash)
 {
-	uint64_t words[BUCKET_SLOTS + 1];
-	const struct bucket *bucket;
-	struct probe probe;
+	const struct bucket *bucket = home_of(reader, hash);
+	unsigned matches = bucket ? probe_match(bucket, hash_tag(hash)) : 0;
 
-	probe_begin(&probe, hash,
-		    atomic_load_explicit(&reader->header->bucket_count, memory_order_acquire) | 1);
-	bucket = find_bucket(reader, &probe);
-	if (!bucket)
-		return;
-	read_bucket(bucket, words);
-	probe_look(&probe, words);
-	for (unsigned i = 0; i < probe.candidate_count; i++) {
-		const uint8_t *item = reader->memory + slot_offset(probe.candidates[i]);
+	for (; matches; matches &= matches - 1) {
+		uint64_t offset = slot_offset(atomic_load_explicit(
+			&bucket->slots[__builtin_ctz(matches)], memory_order_relaxed));
 
-		if (slot_offset(probe.candidates[i]) < reader->size) {
-			__builtin_prefetch(item);
-			__builtin_prefetch(item + 64);
-		}
+		if (offset >= reader->size)
+			continue;
+		__builtin_prefetch(reader->memory + offset);
+		__builtin_prefetch(reader->memory + offset + 64);
 	}
 }

@@ -55,6 +55,11 @@ static void adopt_runs(struct store *store, const struct page_info *old)
 		page_pool_adopt(&store->pool, free_from, count - free_from, PAGE_FREE, 0);
 }
 
+static bool is_counter(const struct item *item)
+{
+	return item_kind(item_get_lengths(item)) == ITEM_COUNTER;
+}
+
 /* Puts the item into the index, instead of an older one of the same key. Returns whether it stays;
  * *loser is an item that does not any more, or 0. */
 static bool adopt_item(struct store_worker *worker, uint64_t offset, uint64_t *loser)
@@ -85,21 +90,29 @@ static bool adopt_item(struct store_worker *worker, uint64_t offset, uint64_t *l
 	return stays;
 }
 
-/* Ends what is not to stay, and grows the index by its share. */
-static bool adopt_place(struct store_worker *worker, uint64_t offset, uint64_t room)
+/* The table may say long where a span was, and no version may be given out again, whatever the
+ * header says. Ends what is not to stay, and grows the index by its share. */
+static bool adopt_place(struct store_worker *worker, uint64_t offset, unsigned slab_class,
+			uint64_t room)
 {
 	struct store *store = worker->store;
 	struct item *item = item_at(store, offset);
 	uint64_t size = item_size_of(item_get_lengths(item)), loser;
 	uint64_t expiry = item_expiry(item);
 
-	if (!item_is_complete(item, offset, room) ||
-	    (size_class_of(size) != size_class_of(room) && room <= SLAB_MAX_SIZE) ||
-	    (item_kind(item_get_lengths(item)) == ITEM_COUNTER && !cells_adopt(store, item)) ||
-	    !adopt_item(worker, offset, &loser)) {
+	if (!item_is_complete(item, offset, room) || slab_class_of(size) != slab_class ||
+	    (is_counter(item) && !cells_adopt(store, item))) {
 		atomic_store(&item->version, 0);
 		return false;
 	}
+	if (!adopt_item(worker, offset, &loser)) {
+		if (is_counter(item))
+			cells_disown(store, item);
+		atomic_store(&item->version, 0);
+		return false;
+	}
+	if (store->header->next_version <= item_version(item))
+		atomic_store(&store->header->next_version, item_version(item) + 1);
 	/* Views are gone. */
 	atomic_store(&item->expiry, expiry);
 	slab_count(&worker->slab, slab_class_of(size), 1, (int64_t)size);
@@ -110,6 +123,8 @@ static bool adopt_place(struct store_worker *worker, uint64_t offset, uint64_t r
 	if (loser) {
 		uint64_t lost = item_size_of(item_get_lengths(item_at(store, loser)));
 
+		if (is_counter(item_at(store, loser)))
+			cells_disown(store, item_at(store, loser));
 		atomic_store(&item_at(store, loser)->version, 0);
 		life_free(worker, loser, lost);
 	}
@@ -129,7 +144,7 @@ static void adopt_items(struct store_worker *worker, uint32_t page)
 	for (uint32_t i = 0; i < class->span_places; i++) {
 		uint64_t offset = ((uint64_t)page << STORE_PAGE_BITS) + i * class->size;
 
-		if (!adopt_place(worker, offset, room))
+		if (!adopt_place(worker, offset, number, room))
 			slab_give_unused(&store->slab, offset);
 	}
 }

@@ -94,17 +94,28 @@ static bool empty_span(struct store_worker *worker, uint32_t page, bool may_evic
 	return true;
 }
 
-/* More free places than a span has: the items of one would fit into the others. */
-static bool is_sparse(const struct slab_class *class)
+/* As many free places as a span has: the items of one would fit into the others. What workers keep
+ * counts, and is taken from them where it decides. The reclaim lock is held. */
+static bool is_sparse(struct store *store, unsigned number)
 {
-	return __atomic_load_n(&class->free_places, __ATOMIC_RELAXED) >=
-	       (uint64_t) class->span_places + class->cache_places;
+	struct slab_class *class = &store->slab.classes[number];
+	uint64_t unused = __atomic_load_n(&class->free_places, __ATOMIC_RELAXED);
+	uint64_t pages = __atomic_load_n(&class->pages, __ATOMIC_RELAXED);
+
+	if (pages && unused < class->span_places &&
+	    unused + (uint64_t) class->cache_places * store->worker_count >= class->span_places) {
+		slab_recall(&store->slab, number, store->slabs, store->worker_count);
+		unused = __atomic_load_n(&class->free_places, __ATOMIC_RELAXED);
+	}
+	/* Spans that became empty just now are gone already. */
+	return unused >= class->span_places ||
+	       __atomic_load_n(&class->pages, __ATOMIC_RELAXED) < pages;
 }
 
-static bool any_is_sparse(const struct store *store)
+static bool any_is_sparse(struct store *store)
 {
 	for (unsigned i = 0; i < SLAB_CLASS_COUNT; i++) {
-		if (is_sparse(&store->slab.classes[i]))
+		if (is_sparse(store, i))
 			return true;
 	}
 	return false;
@@ -117,13 +128,13 @@ static bool compact(struct store_worker *worker)
 	for (unsigned i = 0; i < SLAB_CLASS_COUNT; i++) {
 		uint32_t page;
 
-		if (!is_sparse(&store->slab.classes[i]))
+		if (!is_sparse(store, i))
 			continue;
 		page = slab_emptiest(&store->slab, i);
 		if (page && empty_span(worker, page, false))
 			return true;
 	}
-	return false;
+	return __atomic_load_n(&store->pool.free_pages, __ATOMIC_RELAXED) > 0;
 }
 
 /* ------------------------------------------------------------------------------------------
@@ -327,6 +338,18 @@ static bool make_pages(struct store_worker *worker, unsigned class, uint32_t pag
 	       (store->options.on_full == STORE_EVICT && balance(worker, class, !has_pages));
 }
 
+static bool make_pages_alone(struct store_worker *worker, unsigned class, uint32_t pages,
+			     bool has_pages)
+{
+	struct store *store = worker->store;
+	bool made;
+
+	spin_lock_take(&store->reclaim);
+	made = make_pages(worker, class, pages, has_pages);
+	spin_lock_give(&store->reclaim);
+	return made;
+}
+
 /* True: it is worth trying again. */
 static bool make_room(struct store_worker *worker, uint64_t size)
 {
@@ -336,16 +359,18 @@ static bool make_room(struct store_worker *worker, uint64_t size)
 	bool has_pages = __atomic_load_n(&store->slab.classes[class].ring, __ATOMIC_RELAXED);
 	uint32_t calls = atomic_fetch_add(&store->paces[class].calls, 1);
 	uint32_t pages = store->slab.classes[class].span_pages;
-	bool made;
 
-	if (class == SLAB_LONG)
+	if (class == SLAB_LONG) {
 		pages = (uint32_t)((size + STORE_PAGE_SIZE - 1) >> STORE_PAGE_BITS);
-	else if (evicting && has_pages && calls % BALANCE_EVERY)
-		return evict_some(worker, class);
-	spin_lock_take(&store->reclaim);
-	made = make_pages(worker, class, pages, has_pages);
-	spin_lock_give(&store->reclaim);
-	return made || (evicting && class != SLAB_LONG && evict_some(worker, class));
+		return make_pages_alone(worker, class, pages, has_pages);
+	}
+	if (evicting && has_pages && calls % BALANCE_EVERY && evict_some(worker, class))
+		return true;
+	if (make_pages_alone(worker, class, pages, has_pages))
+		return true;
+	/* If all that the class has is pinned or being written, others have to give. */
+	return evicting &&
+	       (evict_some(worker, class) || make_pages_alone(worker, class, pages, false));
 }
 
 uint64_t room_take(struct store_worker *worker, uint64_t size)
@@ -364,15 +389,14 @@ uint64_t room_take(struct store_worker *worker, uint64_t size)
 static bool make_high_page(struct store_worker *worker)
 {
 	struct store *store = worker->store;
-	uint32_t page = store->pool.floor - 1, run;
+	uint32_t page, run;
 
-	if (page < store->pool.first)
-		return false;
 	spin_lock_take(&store->pool.lock);
-	page = page_head(&store->pool, page);
+	page = store->pool.floor - 1;
+	page = page < store->pool.first ? 0 : page_head(&store->pool, page);
 	run = store->pool.table[page].run;
 	spin_lock_give(&store->pool.lock);
-	return run <= SHORT_RUN &&
+	return page && run <= SHORT_RUN &&
 	       empty_window(worker, page, page + 1, store->options.on_full == STORE_EVICT);
 }
 
@@ -390,7 +414,8 @@ bool room_for_index(struct store_worker *worker)
 		return false;
 	}
 	spin_lock_take(&store->reclaim);
-	made = store->pool.free_pages > 0 || make_high_page(worker) || compact(worker) ||
+	made = __atomic_load_n(&store->pool.free_pages, __ATOMIC_RELAXED) > 0 ||
+	       make_high_page(worker) || compact(worker) ||
 	       (store->options.on_full == STORE_EVICT && make_run(worker, 1));
 	spin_lock_give(&store->reclaim);
 	if (!made)

@@ -4,11 +4,12 @@
  * A key moves only when its bucket is split, and then to a bucket with a higher number. So whoever
  * goes from 0 up to the last number, including those that are added meanwhile, comes by every key
  * that stays. Within a bucket keys are visited in the order of their tags, which never change:
- * the cursor is the bucket's number and the tag to go on with.
+ * the cursor is the bucket's number and the tag to go on with, plus 1, so that the first place of
+ * all is not 0, which is the end.
  *
  *	 63              17 16       0
  *	+------------------+----------+
- *	| bucket           | tag      |
+ *	| bucket           | tag + 1  |
  *	+------------------+----------+
  */
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 #include "store/internal.h"
 #include "store/probe.h"
 
-#define TAG_BITS  17 /* one more than a tag has: the end is a place, too */
+#define TAG_BITS  17 /* one more than a tag has */
 #define MAX_SLOTS (PROBE_MAX_CHAIN * BUCKET_SLOTS)
 
 struct gathering {
@@ -38,8 +39,8 @@ static int by_tag(const void *a, const void *b)
 	return (left > right) - (left < right);
 }
 
-/* Shows what is left of the bucket from `tag` on. Returns the tag to go on with, 0 when all has been
- * shown. A group of keys with the same tag may be shown again from its start. */
+/* Shows what is left of the bucket from `tag` on. Returns the tag to go on with, plus 1; 0 when all has
+ * been shown. A group of keys with the same tag may be shown again from its start. */
 static uint32_t scan_bucket(struct store *store, uint64_t number, uint32_t tag, size_t *shown,
 			    store_scan_fn fn, void *context)
 {
@@ -70,14 +71,15 @@ void store_scan(struct store_worker *worker, uint64_t *cursor, size_t count, sto
 {
 	struct store *store = worker->store;
 	uint64_t number = *cursor >> TAG_BITS;
-	uint32_t tag = *cursor & (((uint32_t)1 << TAG_BITS) - 1);
+	uint32_t place = *cursor & (((uint32_t)1 << TAG_BITS) - 1);
+	uint32_t tag = place ? place - 1 : 0;
 	size_t shown = 0;
 
 	while (number < index_bucket_count(&store->index) && shown < count) {
 		uint32_t stopped_at = scan_bucket(store, number, tag, &shown, fn, context);
 
 		if (stopped_at) {
-			*cursor = number << TAG_BITS | (stopped_at - 1);
+			*cursor = number << TAG_BITS | stopped_at;
 			return;
 		}
 		number++;

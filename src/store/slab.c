@@ -56,7 +56,7 @@ static uint32_t take_places(struct slab *slab, struct slab_class *class, uint64_
 			places[count++] = info->free_list;
 			info->free_list = span_next(slab, info->free_list);
 			info->places_used++;
-			class->free_places--;
+			SHOWN_SET(class->free_places, class->free_places - 1);
 		}
 		if (!info->free_list)
 			span_unlist(slab, class, class->listed);

@@ -94,6 +94,10 @@ uint32_t slab_page_of(const struct slab *slab, uint64_t offset);
 /* Whether a place of a span, or a long item, begins at this offset, whoever claims so. */
 bool slab_is_place(const struct slab *slab, uint64_t offset);
 
+/* Takes from all workers what they keep of a class, and gives it to the class. */
+void slab_recall(struct slab *slab, unsigned slab_class, struct slab_worker *const *workers,
+		 unsigned worker_count);
+
 /* Emptying a span. begin: false if the page is no span any more; else nothing is taken from it any more, and what workers keep of it is taken
  * from them. Then the caller moves or ends its items. end: gives the pages back if all places are
  * free (true), or goes on using the span. One span at a time. */

@@ -7,11 +7,10 @@
 
 #include "store/span.h"
 
-/* Takes from the workers what they keep of the span. */
-static void recall_places(struct slab *slab, uint32_t page, struct slab_worker *const *workers,
-			  unsigned worker_count)
+/* Takes from the workers what they keep of the class, or of one of its spans alone. */
+static void recall_places(struct slab *slab, unsigned number, uint32_t page,
+			  struct slab_worker *const *workers, unsigned worker_count)
 {
-	unsigned number = span_info(slab, page)->size_class;
 	struct slab_class *class = &slab->classes[number];
 
 	for (unsigned i = 0; i < worker_count; i++) {
@@ -24,7 +23,8 @@ static void recall_places(struct slab *slab, uint32_t page, struct slab_worker *
 		for (uint32_t j = 0; j < cache->count; j++) {
 			uint64_t offset = cache->places[j];
 
-			if (page_head(slab->pool, (uint32_t)(offset >> STORE_PAGE_BITS)) != page) {
+			if (page &&
+			    page_head(slab->pool, (uint32_t)(offset >> STORE_PAGE_BITS)) != page) {
 				cache->places[kept++] = offset;
 				continue;
 			}
@@ -35,6 +35,12 @@ static void recall_places(struct slab *slab, uint32_t page, struct slab_worker *
 		cache->count = kept;
 		spin_lock_give(&cache->lock);
 	}
+}
+
+void slab_recall(struct slab *slab, unsigned slab_class, struct slab_worker *const *workers,
+		 unsigned worker_count)
+{
+	recall_places(slab, slab_class, 0, workers, worker_count);
 }
 
 bool slab_drain_begin(struct slab *slab, uint32_t page, struct slab_worker *const *workers,
@@ -54,7 +60,7 @@ bool slab_drain_begin(struct slab *slab, uint32_t page, struct slab_worker *cons
 	}
 	spin_lock_give(&class->lock);
 	if (is_span)
-		recall_places(slab, page, workers, worker_count);
+		recall_places(slab, number, page, workers, worker_count);
 	return is_span;
 }
 
@@ -65,7 +71,7 @@ bool slab_drain_end(struct slab *slab, uint32_t page, struct slab_worker *const 
 	struct slab_class *class = &slab->classes[info->size_class];
 	bool empty;
 
-	recall_places(slab, page, workers, worker_count);
+	recall_places(slab, info->size_class, page, workers, worker_count);
 	spin_lock_take(&class->lock);
 	info->is_draining = false;
 	empty = info->places_used == 0;
@@ -107,7 +113,7 @@ unsigned slab_hand_next(struct slab *slab, unsigned slab_class, uint64_t *offset
 		offsets[visited++] = span_offset(class->ring) + class->hand_place * class->size;
 		if (++class->hand_place >= class->span_places) {
 			class->hand_place = 0;
-			class->ring = info->ring_next;
+			SHOWN_SET(class->ring, info->ring_next);
 		}
 		*lapped = hand_count(class, slab_class == SLAB_LONG ? info->run : 1);
 	}
@@ -130,7 +136,7 @@ uint32_t slab_hand_next_span(struct slab *slab, unsigned slab_class, bool *lappe
 						    ? info->run
 						    : class->span_places - class->hand_place);
 		class->hand_place = 0;
-		class->ring = info->ring_next;
+		SHOWN_SET(class->ring, info->ring_next);
 	}
 	spin_lock_give(&class->lock);
 	return page;

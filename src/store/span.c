@@ -37,8 +37,8 @@ void span_ring_add(struct slab *slab, struct slab_class *class, uint32_t page)
 	info->ring_previous = previous;
 	span_info(slab, previous)->ring_next = page;
 	span_info(slab, next)->ring_previous = page;
-	class->ring = next;
-	class->pages += info->run;
+	SHOWN_SET(class->ring, next);
+	SHOWN_SET(class->pages, class->pages + info->run);
 }
 
 void span_ring_remove(struct slab *slab, struct slab_class *class, uint32_t page)
@@ -48,10 +48,10 @@ void span_ring_remove(struct slab *slab, struct slab_class *class, uint32_t page
 	span_info(slab, info->ring_previous)->ring_next = info->ring_next;
 	span_info(slab, info->ring_next)->ring_previous = info->ring_previous;
 	if (class->ring == page) {
-		class->ring = info->ring_next == page ? 0 : info->ring_next;
+		SHOWN_SET(class->ring, info->ring_next == page ? 0 : info->ring_next);
 		class->hand_place = 0;
 	}
-	class->pages -= info->run;
+	SHOWN_SET(class->pages, class->pages - info->run);
 }
 
 void span_push(struct slab *slab, struct slab_class *class, uint32_t page, uint64_t offset)
@@ -61,14 +61,14 @@ void span_push(struct slab *slab, struct slab_class *class, uint32_t page, uint6
 	span_set_next(slab, offset, info->free_list);
 	info->free_list = offset;
 	info->places_used--;
-	class->free_places++;
+	SHOWN_SET(class->free_places, class->free_places + 1);
 }
 
 void span_release(struct slab *slab, struct slab_class *class, uint32_t page)
 {
 	span_unlist(slab, class, page);
 	span_ring_remove(slab, class, page);
-	class->free_places -= span_info(slab, page)->place_count;
+	SHOWN_SET(class->free_places, class->free_places - span_info(slab, page)->place_count);
 	page_pool_give(slab->pool, page);
 }
 

@@ -15,13 +15,15 @@ SETUP = ROOT / "scripts" / "setup"
 def package_names():
     """All packages that the script names, from its own lists."""
     text = SETUP.read_text()
-    lists = re.findall(r"^(required|optional|lab|bench)='\n(.*?)^'", text, re.M | re.S)
+    lists = re.findall(r"^(required|optional|lab|bench|servers)='\n(.*?)^'", text, re.M | re.S)
     return {name: [line.split()[0] for line in body.splitlines()] for name, body in lists}
 
 
-def run_setup(root, missing, *options, apt_fails_for=None):
+def run_setup(root, missing, *options, apt_fails_for=None, servers_there=True):
     """Runs it where all packages but `missing` are installed. Returns code, output, apt's calls."""
     names = sum(package_names().values(), [])
+    if servers_there:
+        write_tree(root, {"servers/usr/bin/memcached": ""}, executable=True)
     have = "".join(f"ii  {name}\n" for name in names if name not in missing)
     have += "".join(f"rc  {name}\n" for name in missing)  # removed, with its configuration left
     fail = ""
@@ -30,18 +32,23 @@ def run_setup(root, missing, *options, apt_fails_for=None):
     write_tree(root, {"have": have, "calls": ""})
     write_tree(root, {
         "bin/dpkg-query": f"#!/bin/sh\ncat {root}/have\n",
-        "bin/apt-get": "#!/bin/sh\n[ \"$DEBIAN_FRONTEND\" = noninteractive ] || exit 99\n"
-                       f"echo \"$*\" >> {root}/calls\n{fail}",
+        "bin/apt-get": "#!/bin/sh\n"
+                       "[ \"$2\" = download ] || [ \"$DEBIAN_FRONTEND\" = noninteractive ] || "
+                       f"exit 99\necho \"$*\" >> {root}/calls\n{fail}"
+                       "[ \"$2\" != download ] || { shift 2; "
+                       "for name; do echo > ${name}_1_all.deb; done; }\n",
+        "bin/dpkg-deb": f"#!/bin/sh\necho \"$1 ${{2##*/}} ${{3#{root}/}}\" >> {root}/unpacked\n",
         "bin/sudo": "#!/bin/sh\n[ \"$1\" != -n ] || shift\nexec \"$@\"\n",
     }, executable=True)
-    environment = {**os.environ, "PATH": f"{root}/bin:{os.environ['PATH']}"}
+    environment = {**os.environ, "PATH": f"{root}/bin:{os.environ['PATH']}",
+                   "REMORA_SERVERS_DIR": f"{root}/servers"}
     result = subprocess.run([SETUP, *options], capture_output=True, text=True, check=False,
                             stdin=subprocess.DEVNULL, env=environment)
     return result.returncode, result.stdout + result.stderr, (root / "calls").read_text()
 
 
 def expect_calls(calls, *expected):
-    actual = [line.replace("-q -y ", "").replace("--no-install-recommends ", "")
+    actual = [line.replace("-y ", "").replace("-q ", "").replace("--no-install-recommends ", "")
               for line in calls.splitlines()]
     if actual != list(expected):
         raise Failure(f"apt-get was called with {actual}, expected {list(expected)}")
@@ -49,7 +56,8 @@ def expect_calls(calls, *expected):
 
 def test_nothing_missing(root):
     names = package_names()
-    code, output, calls = run_setup(root, names["bench"] + names["lab"])
+    code, output, calls = run_setup(root, names["bench"] + names["lab"] + names["servers"],
+                                    servers_there=False)
     expect(code, output, 0)
     expect_calls(calls)
     if output:
@@ -66,6 +74,24 @@ def test_bench(root):
     code, output, calls = run_setup(root, ["ucx-utils"], "bench")
     expect(code, output, 0, "ucx-utils")
     expect_calls(calls, "update", "install ucx-utils")
+
+
+def test_servers_are_unpacked(root):
+    names = package_names()["servers"]
+    code, output, calls = run_setup(root, names, "bench", servers_there=False)
+    expect(code, output, 0, "unpacking, not installing: " + " ".join(names))
+    expect_calls(calls, "download " + " ".join(names))
+    unpacked = (root / "unpacked").read_text().splitlines()
+    if unpacked != [f"-x {name}_1_all.deb servers" for name in names]:
+        raise Failure(f"unpacked: {unpacked}")
+
+
+def test_servers_failure_is_a_warning(root):
+    code, output, calls = run_setup(root, ["ucx-utils"], "bench", servers_there=False,
+                                    apt_fails_for="download")
+    expect(code, output, 0, "memcached could not be had; the benchmarks go on without", "broken")
+    expect_calls(calls, "update", "install ucx-utils",
+                 "download " + " ".join(package_names()["servers"]))
 
 
 def test_optional_failure_is_a_warning(root):
@@ -106,8 +132,8 @@ def test_wrong_use(root):
 
 
 TESTS = [(function.__name__.removeprefix("test_"), function, ()) for function in (
-    test_nothing_missing, test_installs_the_missing, test_bench, test_lab,
-    test_lab_failure_is_a_warning,
+    test_nothing_missing, test_installs_the_missing, test_bench, test_servers_are_unpacked,
+    test_servers_failure_is_a_warning, test_lab, test_lab_failure_is_a_warning,
     test_optional_failure_is_a_warning, test_required_failure, test_update_failure_is_a_warning,
     test_wrong_use)]
 

@@ -22,8 +22,9 @@ void test_store_open(struct test_store *test, size_t size, enum store_on_full on
 	CHECK(test->fd >= 0 && ftruncate(test->fd, (off_t)size) == 0);
 	test->memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, test->fd, 0);
 	CHECK(test->memory != MAP_FAILED);
-	test->cells = calloc(1, test->cells_size);
-	CHECK(test->cells);
+	test->cells = mmap(NULL, test->cells_size, PROT_READ | PROT_WRITE,
+			   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	CHECK(test->cells != MAP_FAILED);
 	test->options = (struct store_options){.memory = test->memory,
 					       .size = size,
 					       .cells = test->cells,
@@ -38,7 +39,7 @@ void test_store_close(struct test_store *test)
 	store_worker_close(test->worker);
 	store_destroy(test->store);
 	munmap(test->memory, test->size);
-	free(test->cells);
+	munmap(test->cells, test->cells_size);
 	close(test->fd);
 	*test = (struct test_store){0};
 }

@@ -1,0 +1,383 @@
+/*
+ * Readers that never ask, beside writers that never wait for them.
+ *
+ * Each test is a store, two threads that write to it, and processes that read it one-sidedly in all
+ * three ways (onlooker.h) and judge what they get (witness.h). Some readers are stopped now and
+ * then in the middle of whatever they do, and go on when everything has changed. What differs is
+ * what happens to the keys: they are updated, deleted, put again, they expire and are moved about;
+ * they are evicted while sizes change all the time; or there are more and more of them.
+ *
+ * STORE_READERS_MS in the environment sets how long each test goes on. That this test finds what it
+ * is made for is shown by planted_test.py.
+ */
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "arena.h"
+#include "base/clock.h"
+#include "onlooker.h"
+
+#define WRITERS	      2u
+#define READERS	      5u
+#define DEFAULT_MS    (TEST_HAS_SANITIZER ? 2500 : 3500)
+#define LONG_TTL_MS   3600000u
+#define SHORT_TTL_MS  40u
+#define TICK_BUDGET   300u
+#define STEPS_A_PHASE 400u
+
+struct scenario {
+	size_t size;
+	enum store_on_full on_full;
+	uint64_t keys;
+	uint64_t keys_at_first; /* the others come one by one */
+	unsigned kept_of_two;
+	size_t longest;
+	unsigned deletes, expiries; /* of 100 operations on keys that are not kept */
+};
+
+struct stage {
+	const struct scenario *scenario;
+	struct test_store test;
+	struct witness *witness;
+	struct onlooker_job jobs[READERS];
+	struct onlooker_counts *counts; /* by kind; shared */
+	pid_t readers[READERS];
+};
+
+struct writer {
+	struct stage *stage;
+	struct store_worker *worker;
+	unsigned number;
+	pthread_t thread;
+	struct test_rng rng;
+	uint8_t *value;
+	size_t limit; /* of values, in this phase */
+	uint64_t next_key;
+	uint64_t puts;
+};
+
+/* ------------------------------------------------------------------------------------------
+ * Writers
+ */
+
+/* A key has one writer; kept ones and others are dealt evenly. */
+static bool is_mine(const struct writer *me, uint64_t number)
+{
+	return number / 2 % WRITERS == me->number;
+}
+
+static uint64_t pick_mine(struct writer *me)
+{
+	for (;;) {
+		uint64_t number = witness_pick(me->stage->witness, &me->rng);
+
+		if (is_mine(me, number))
+			return number;
+	}
+}
+
+/* Other sizes are asked for all the time, so that memory moves between classes. */
+static void begin_phase(struct writer *me)
+{
+	static const size_t limits[] = {60, 200, 500, 3000, 9000, 40000, 150000, SIZE_MAX};
+	size_t limit = limits[test_rng_below(&me->rng, sizeof(limits) / sizeof(limits[0]))];
+
+	me->limit = limit < me->stage->scenario->longest ? limit : me->stage->scenario->longest;
+}
+
+static void put(struct writer *me, uint64_t number)
+{
+	struct witness *witness = me->stage->witness;
+	size_t limit = test_rng_below(&me->rng, 4) ? me->limit : 100;
+	bool is_kept = witness_is_kept(witness, number);
+	uint8_t key[WITNESS_MAX_KEY];
+	struct store_put put = {.key = key,
+				.key_length = witness_make_key(number, key),
+				.value = me->value,
+				.value_length =
+					WITNESS_MIN_VALUE +
+					test_rng_below(&me->rng, limit - WITNESS_MIN_VALUE)};
+	struct store_info info;
+	uint64_t sequence;
+
+	if (test_rng_below(&me->rng, 100) < (is_kept ? 10 : me->stage->scenario->expiries))
+		put.ttl_ms = is_kept ? LONG_TTL_MS : 1 + test_rng_below(&me->rng, SHORT_TTL_MS);
+	sequence = witness_begin(witness, number, false);
+	witness_make_value(number, sequence, me->value, put.value_length);
+	switch (store_put(me->worker, &put, &info)) {
+	case STORE_OK:
+		witness_answer(witness, number, sequence, info.expires_ms);
+		me->puts++;
+		break;
+	case STORE_NO_MEMORY:
+		witness_refuse(witness, number);
+		break;
+	default:
+		TEST_FAIL("put");
+	}
+}
+
+static void delete (struct writer *me, uint64_t number)
+{
+	struct witness *witness = me->stage->witness;
+	uint8_t key[WITNESS_MAX_KEY];
+	size_t key_length = witness_make_key(number, key);
+	uint64_t sequence = witness_begin(witness, number, true);
+	enum store_status status = store_delete(me->worker, key, key_length, 0, NULL);
+
+	CHECK(status == STORE_OK || status == STORE_NOT_FOUND);
+	witness_answer(witness, number, sequence, 0);
+}
+
+static void touch(struct writer *me, uint64_t number)
+{
+	struct witness *witness = me->stage->witness;
+	uint64_t ttl_ms = LONG_TTL_MS + test_rng_below(&me->rng, 1000);
+	uint8_t key[WITNESS_MAX_KEY];
+	size_t key_length = witness_make_key(number, key);
+	struct store_info info = {0};
+
+	if (!witness_is_kept(witness, number))
+		ttl_ms = test_rng_below(&me->rng, SHORT_TTL_MS);
+	witness_touch(witness, number);
+	if (store_expire(me->worker, key, key_length, ttl_ms, &info) == STORE_OK)
+		witness_touched(witness, number, info.expires_ms);
+}
+
+/* One more key, until all are there. */
+static void add_key(struct writer *me)
+{
+	struct witness *witness = me->stage->witness;
+	uint64_t limit;
+
+	while (me->next_key < witness->count && !is_mine(me, me->next_key))
+		me->next_key++;
+	if (me->next_key >= witness->count)
+		return;
+	put(me, me->next_key++);
+	limit = atomic_load(&witness->limit);
+	while (limit < me->next_key &&
+	       !atomic_compare_exchange_weak(&witness->limit, &limit, me->next_key))
+		;
+}
+
+static void step(struct writer *me)
+{
+	const struct scenario *scenario = me->stage->scenario;
+	uint64_t number = pick_mine(me), dice = test_rng_below(&me->rng, 100);
+
+	if (scenario->keys > scenario->keys_at_first && dice < 90)
+		add_key(me);
+	else if (dice < 8)
+		touch(me, number);
+	else if (!witness_is_kept(me->stage->witness, number) && dice < 8 + scenario->deletes)
+		delete (me, number);
+	else
+		put(me, number);
+}
+
+static void *write_on(void *context)
+{
+	struct writer *me = context;
+
+	me->limit = 100;
+	for (uint64_t i = 0; i < me->stage->scenario->keys_at_first; i++) {
+		if (is_mine(me, i))
+			put(me, i);
+	}
+	for (uint64_t i = 0; !atomic_load(&me->stage->witness->stop); i++) {
+		if (i % STEPS_A_PHASE == 0)
+			begin_phase(me);
+		step(me);
+	}
+	return NULL;
+}
+
+static void start_writer(struct writer *me, struct stage *stage, unsigned number)
+{
+	*me = (struct writer){
+		.stage = stage, .number = number, .next_key = stage->scenario->keys_at_first};
+	test_rng_init(&me->rng, number);
+	me->value = malloc(stage->scenario->longest);
+	CHECK(me->value);
+	CHECK_OK(store_worker_open(stage->test.store, &me->worker));
+	CHECK_EQ(pthread_create(&me->thread, NULL, write_on, me), 0);
+}
+
+static uint64_t end_writer(struct writer *me)
+{
+	CHECK_EQ(pthread_join(me->thread, NULL), 0);
+	store_worker_close(me->worker);
+	free(me->value);
+	return me->puts;
+}
+
+/* ------------------------------------------------------------------------------------------
+ * The stage
+ */
+
+static int run_ms(void)
+{
+	const char *text = getenv("STORE_READERS_MS");
+
+	return text ? atoi(text) : DEFAULT_MS;
+}
+
+/* Before there is any thread. */
+static void start_readers(struct stage *stage)
+{
+	static const enum onlooker_kind kinds[READERS] = {
+		ONLOOKER_NEAR, ONLOOKER_FAR, ONLOOKER_REMEMBERS, ONLOOKER_FAR, ONLOOKER_REMEMBERS};
+
+	stage->counts = mmap(NULL, ONLOOKER_KINDS * sizeof(*stage->counts), PROT_READ | PROT_WRITE,
+			     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	CHECK(stage->counts != MAP_FAILED);
+	for (unsigned i = 0; i < READERS; i++) {
+		stage->jobs[i] = (struct onlooker_job){.kind = kinds[i],
+						       .witness = stage->witness,
+						       .fd = stage->test.fd,
+						       .memory = stage->test.memory,
+						       .size = stage->test.size,
+						       .longest = stage->scenario->longest,
+						       .stream = i,
+						       .counts = &stage->counts[kinds[i]]};
+		stage->readers[i] = test_spawn(onlooker_run, &stage->jobs[i]);
+	}
+}
+
+/* Stops readers in the middle of anything, and takes back what has expired, but not all at once. */
+static void disturb(struct stage *stage)
+{
+	uint64_t deadline_ns = clock_deadline_ns(run_ms());
+	struct test_rng rng;
+
+	test_rng_init(&rng, 77);
+	while (!clock_passed(deadline_ns) && !atomic_load(&stage->witness->stop)) {
+		pid_t reader = stage->readers[test_rng_below(&rng, READERS)];
+
+		kill(reader, SIGSTOP);
+		test_sleep_ms((unsigned)test_rng_below(&rng, test_rng_below(&rng, 20) ? 4 : 100));
+		kill(reader, SIGCONT);
+		test_sleep_ms((unsigned)test_rng_below(&rng, 3));
+		store_tick(stage->test.worker, TICK_BUDGET);
+	}
+}
+
+/* Too short to ask for numbers. */
+static bool is_short(void)
+{
+	return TEST_HAS_SANITIZER || getenv("STORE_READERS_MS");
+}
+
+static void check_counts(const struct stage *stage, uint64_t puts, uint64_t at_least)
+{
+	if (is_short())
+		at_least = 1;
+	for (unsigned i = 0; i < ONLOOKER_KINDS; i++) {
+		const struct onlooker_counts *counts = &stage->counts[i];
+
+		if (counts->hits < at_least)
+			TEST_FAIL("readers of kind %u: %" PRIu64 " hits", i, counts->hits);
+		if (counts->asks < at_least / 100 && i != ONLOOKER_NEAR)
+			TEST_FAIL("readers of kind %u: %" PRIu64 " asks", i, counts->asks);
+		if (counts->torn < at_least / 100 && i != ONLOOKER_NEAR)
+			TEST_FAIL("readers of kind %u: %" PRIu64 " torn", i, counts->torn);
+		if (counts->misses < at_least / 100 && i == ONLOOKER_NEAR &&
+		    stage->witness->kept_of_two < 2)
+			TEST_FAIL("readers of kind %u: %" PRIu64 " misses", i, counts->misses);
+	}
+	CHECK(puts >= at_least);
+}
+
+static void run(const struct scenario *scenario, uint64_t at_least, struct store_stats *stats)
+{
+	struct stage stage = {.scenario = scenario};
+	struct writer writers[WRITERS];
+	uint64_t puts = 0;
+
+	test_store_open(&stage.test, scenario->size, scenario->on_full);
+	stage.witness =
+		witness_create(scenario->keys, scenario->keys_at_first, scenario->kept_of_two);
+	start_readers(&stage);
+	for (unsigned i = 0; i < WRITERS; i++)
+		start_writer(&writers[i], &stage, i);
+	disturb(&stage);
+	atomic_store(&stage.witness->stop, true);
+	for (unsigned i = 0; i < WRITERS; i++)
+		puts += end_writer(&writers[i]);
+	atomic_store(&stage.witness->is_still, true);
+	for (unsigned i = 0; i < READERS; i++)
+		test_wait(stage.readers[i]);
+	test_store_check(&stage.test);
+	check_counts(&stage, puts, at_least);
+	store_stats(stage.test.store, stats);
+	test_store_close(&stage.test);
+}
+
+/* ------------------------------------------------------------------------------------------
+ * Tests
+ */
+
+/* Keys that are always there, and keys that come and go. */
+static void test_updated_deleted_expired(void)
+{
+	static const struct scenario scenario = {.size = 24 * MIB,
+						 .on_full = STORE_REJECT,
+						 .keys = 800,
+						 .keys_at_first = 800,
+						 .kept_of_two = 1,
+						 .longest = 600000,
+						 .deletes = 30,
+						 .expiries = 60};
+	struct store_stats stats;
+
+	run(&scenario, 1000, &stats);
+	CHECK(is_short() || (stats.deletes > 100 && stats.expired > 100 && stats.moved > 100));
+}
+
+static void test_evicted(void)
+{
+	static const struct scenario scenario = {.size = 8 * MIB,
+						 .on_full = STORE_EVICT,
+						 .keys = 4000,
+						 .keys_at_first = 4000,
+						 .kept_of_two = 0,
+						 .longest = 700000,
+						 .deletes = 5,
+						 .expiries = 10};
+	struct store_stats stats;
+
+	run(&scenario, 1000, &stats);
+	CHECK(is_short() || (stats.evicted > 100 && stats.pages_moved > 10));
+}
+
+static void test_growing(void)
+{
+	static const struct scenario scenario = {.size = 128 * MIB,
+						 .on_full = STORE_REJECT,
+						 .keys = TEST_HAS_SANITIZER ? 100000 : 300000,
+						 .keys_at_first = 1000,
+						 .kept_of_two = 2,
+						 .longest = 128,
+						 .deletes = 0,
+						 .expiries = 0};
+	struct store_stats stats;
+
+	run(&scenario, 1000, &stats);
+	CHECK(is_short() || stats.buckets > 4 * 1024);
+}
+
+static const struct test tests[] = {
+	{"updated_deleted_expired", test_updated_deleted_expired},
+	{"evicted", test_evicted},
+	{"growing", test_growing},
+};
+
+int main(int argc, char **argv)
+{
+	return test_main(argc, argv, "store_readers", tests, TEST_COUNT(tests));
+}

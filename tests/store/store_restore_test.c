@@ -1,0 +1,106 @@
+/*
+ * Restoring a store from its memory alone: what comes out is what was there.
+ *
+ * For writers that die in the middle see store_crash_test.c, for broken memory store_damage_test.c.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "picture.h"
+#include "store/item.h"
+#include "witness.h"
+
+static void check_equal(size_t size, enum store_on_full on_full, uint64_t keys, size_t longest)
+{
+	struct picture before, after;
+	struct test_store test;
+	struct test_rng rng;
+
+	test_rng_init(&rng, size + keys);
+	test_store_open(&test, size, on_full);
+	for (int round = 0; round < 6; round++) {
+		for (uint64_t i = 0; i < keys * 3; i++)
+			picture_work(&test, &rng, keys, longest);
+		test_sleep_ms(5);
+		store_tick(test.worker, SIZE_MAX);
+		CHECK(picture_take(&test, keys, &before) > keys / 50);
+		test_store_restart(&test);
+		picture_take(&test, keys, &after);
+		picture_compare(&before, &after);
+		picture_free(&before);
+		picture_free(&after);
+	}
+	store_flush(test.worker);
+	test_store_check(&test);
+	test_store_close(&test);
+}
+
+static void test_equal(void)
+{
+	check_equal(128 * MIB, STORE_REJECT, TEST_HAS_SANITIZER ? 2000 : 20000, 2 * MIB);
+}
+
+static void test_equal_evicting(void)
+{
+	check_equal(6 * MIB, STORE_EVICT, TEST_HAS_SANITIZER ? 1000 : 3000, MIB);
+}
+
+/* Its writer had marked the cell, and died before it marked the item. */
+static void test_counter_that_was_ending(void)
+{
+	struct store_info info;
+	struct test_store test;
+	int64_t sum;
+
+	test_store_open(&test, 2 * MIB, STORE_REJECT);
+	CHECK_EQ(store_add(test.worker, "count", 5, 42, &sum, &info), STORE_OK);
+	((int64_t *)test.cells)[info.cell] = STORE_COUNTER_GONE;
+	test_store_restart(&test);
+	CHECK_EQ(store_stat(test.worker, "count", 5, &info), STORE_NOT_FOUND);
+	CHECK_EQ(store_add(test.worker, "count", 5, 1, &sum, &info), STORE_OK);
+	CHECK_EQ(sum, 1);
+	test_store_check(&test);
+	test_store_close(&test);
+}
+
+/* The writer of the value died before it killed the counter: the cell is free again. */
+static void test_counter_that_was_replaced(void)
+{
+	struct store_info counter, value;
+	_Atomic uint64_t *version;
+	struct test_store test;
+	struct store_stats stats;
+	int64_t sum;
+
+	test_store_open(&test, 2 * MIB, STORE_REJECT);
+	CHECK_EQ(store_add(test.worker, "count", 5, 42, &sum, &counter), STORE_OK);
+	CHECK_EQ(put_text(test.worker, "count", "no number", &value), STORE_OK);
+	version = (_Atomic uint64_t *)((uint8_t *)test.memory + counter.offset);
+	store_worker_close(test.worker);
+	test.worker = NULL;
+	/* As it was before the kill, and before the place was free. */
+	*version = counter.version;
+	version[1] = item_checksum(counter.offset, counter.version, 0, version[3],
+				   item_body_hash((struct item *)version));
+	((int64_t *)test.cells)[counter.cell] = 42;
+	test_store_restart(&test);
+	CHECK_EQ(store_stat(test.worker, "count", 5, &value), STORE_OK);
+	CHECK_EQ(value.cell, STORE_NO_CELL);
+	store_stats(test.store, &stats);
+	CHECK_EQ(stats.keys, 1);
+	CHECK_EQ(stats.cells_used, 0);
+	test_store_check(&test);
+	test_store_close(&test);
+}
+
+static const struct test tests[] = {
+	{"equal", test_equal},
+	{"equal_when_evicting", test_equal_evicting},
+	{"a_counter_that_was_ending", test_counter_that_was_ending},
+	{"a_counter_that_was_replaced", test_counter_that_was_replaced},
+};
+
+int main(int argc, char **argv)
+{
+	return test_main(argc, argv, "store_restore", tests, TEST_COUNT(tests));
+}
