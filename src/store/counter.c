@@ -2,11 +2,12 @@
  * Counters: numbers that peers add to by themselves.
  *
  * A counter is an item whose value is the number of a cell; the count is in the cell, in memory
- * that peers may have atomic rights to, apart from the arena, which they may only read. Additions do
- * not lock anything. They do hold the bucket's lock here, so that the cell cannot be given to another
- * key meanwhile; a peer that has the cell's address is not held up by that, and for its sake the
- * cell of a counter that ends is overwritten with STORE_COUNTER_GONE, by which a late addition
- * notices, and is not used again until store_cells_release() says that nobody has it any more.
+ * that peers may have atomic rights to, apart from the arena, which they may only read. Additions
+ * do not lock anything. They do hold the bucket's lock here, so that the cell cannot be given to
+ * another key meanwhile; a peer that has the cell's address is not held up by that, and for its
+ * sake the cell of a counter that ends is overwritten with STORE_COUNTER_GONE, by which a late
+ * addition notices, and is not used again until store_cells_release() says that nobody has it any
+ * more.
  */
 #include <inttypes.h>
 #include <stdio.h>

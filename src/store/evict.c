@@ -1,18 +1,18 @@
 /*
  * Eviction: which item has to go.
  *
- * CLOCK, for each class by itself: a hand goes round over the places of the class. An item that was
- * used since has a heat above 0; the hand takes one away and passes on. One without heat is evicted,
- * and its place is what a new item gets, so that new items are visited last. Heat grows by one
- * with each get, and each use that a one-sided reader reports, up to HEAT_MAX, so what is used often
- * survives a few laps without being used. A new item has none: to stay it must be used once within
- * a lap. The hand reads heat bytes alone until it finds a 0.
+ * CLOCK, for each class by itself: a hand goes round over the places of the class. An item that
+ * was used since has a heat above 0; the hand takes one away and passes on. One without heat is
+ * evicted, and its place is what a new item gets, so that new items are visited last. Heat grows
+ * by one with each get, and each use that a one-sided reader reports, up to HEAT_MAX, so what is
+ * used often survives a few laps without being used. A new item has none: to stay it must be used
+ * once within a lap. The hand reads heat bytes alone until it finds a 0.
  */
 #include "base/clock.h"
 #include "store/internal.h"
 
-/* Places that the hand passes in one call before it takes the next best item, hot or not: what a put
- * may cost is bounded. */
+/* Places that the hand passes in one call before it takes the next best item, hot or not: what a
+ * put may cost is bounded. */
 #define MAX_VISITS 2048
 #define AT_ONCE	   16u
 

@@ -1,6 +1,6 @@
 /*
- * Expiry: items whose time is over are not found any more (the operations see to that), and are taken
- * back by a sweep.
+ * Expiry: items whose time is over are not found any more (the operations see to that), and are
+ * taken back by a sweep.
  *
  * Each span and long item has a bound: nothing in it expires before. The sweep goes over the page
  * table and looks into those whose bound has passed, so items that live for ever cost nothing, and

@@ -103,8 +103,8 @@ void index_unlock(struct index_lock *lock)
 }
 
 /*
- * The count may have grown since it was read, but a bucket is split only while it is locked: once we
- * have the lock its depth says whether the key belongs here, and goes on saying so.
+ * The count may have grown since it was read, but a bucket is split only while it is locked: once
+ * we have the lock its depth says whether the key belongs here, and goes on saying so.
  */
 struct index_lock index_lock(struct index *index, uint64_t hash)
 {

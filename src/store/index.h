@@ -11,8 +11,8 @@
  * index_add() fails only when not even an overflow bucket can be had.
  *
  * Locks: growing has one of its own, taken before any bucket's; overflow buckets have one that is
- * taken within a bucket's; then the pool's. A thread never holds two buckets, but for growing, which
- * holds a new one that nobody else can find yet.
+ * taken within a bucket's; then the pool's. A thread never holds two buckets, but for growing,
+ * which holds a new one that nobody else can find yet.
  */
 #ifndef STORE_INDEX_H
 #define STORE_INDEX_H

@@ -4,7 +4,8 @@
  *	layout.h	the bytes that readers rely on
  *	size_class.h	classes of sizes			pure
  *	probe		how to find a key in buckets		pure
- *	reader		getting values without a lock		for clients, too; reader_look.h: inline
+ *	reader		getting values without a lock		for clients, too
+ *	reader_look.h	the same, inline
  *	item		writing, checking and ending items
  *	pages		runs of pages
  *	span, slab	places for items; slab_drain: emptying spans
@@ -14,8 +15,9 @@
  *	evict, room	making room: one item of a class; whole spans and runs
  *	store		create, destroy, workers; restore; stats; valid
  *
- * Locks, in the order in which they are taken: a class's eviction; reclaim; growing; a bucket; a worker's cache; a
- * class; overflow buckets; pages. The cells' lock is taken within a bucket's, and alone.
+ * Locks, in the order in which they are taken: a class's eviction; reclaim; growing; a bucket; a
+ * worker's cache; a class; overflow buckets; pages. The cells' lock is taken within a bucket's,
+ * and alone.
  */
 #ifndef STORE_INTERNAL_H
 #define STORE_INTERNAL_H

@@ -8,7 +8,7 @@
  *	0 +-------------------------+
  *	  | struct store_header     |  where everything is; how many buckets there are
  *	  +-------------------------+  directory
- *	  | directory               |  u32 a segment of buckets: the page it lies in, 0: not yet there
+ *	  | directory               |  u32 a segment of buckets: the page it lies in, 0: none yet
  *	  +-------------------------+  overflow_directory
  *	  | overflow directory      |  the same for segments of overflow buckets
  *	  +-------------------------+  page_table
@@ -16,7 +16,7 @@
  *	  +-------------------------+  heat
  *	  | a byte for each 128     |  how often what begins there was used lately; the store's own
  *	  +-------------------------+  first_page * 64 KiB
- *	  | pages                   |  spans of items, long items, and from the end segments of buckets
+ *	  | pages                   |  spans of items, long items, and from the end of buckets
  *	  +-------------------------+  size
  *
  * A bucket is one cache line: a header and seven slots. A slot names an item:
@@ -29,9 +29,9 @@
  *
  * The tag is the upper end of the key's hash, the bucket's number comes from the lower end. The
  * class bounds the item's length (size_class.h), so that a remote reader knows how much to fetch.
- * An empty slot is 0. What does not fit goes on in an overflow bucket, whose number is in the header
- * (0: none); only the first bucket of such a chain has lock, depth and sequence, for all of it. The
- * sequence grows whenever a writer gives the lock back.
+ * An empty slot is 0. What does not fit goes on in an overflow bucket, whose number is in the
+ * header (0: none); only the first bucket of such a chain has lock, depth and sequence, for all of
+ * it. The sequence grows whenever a writer gives the lock back.
  *
  * The index grows by linear hashing. A bucket of depth d holds the keys whose hash ends in the same
  * d bits as the bucket's number. Splitting it moves the keys with bit d set to bucket number + 2^d,

@@ -41,8 +41,8 @@ bool life_is_expired(const struct store *store, const struct item *item)
 
 /*
  * A pin is only added while the bucket is locked, as it is now, so the pins can only become fewer.
- * Whether we or the one who takes away the last pin gives the memory back is decided by the order of
- * two atomic instructions on one word: who comes second sees what the first did.
+ * Whether we or the one who takes away the last pin gives the memory back is decided by the order
+ * of two atomic instructions on one word: who comes second sees what the first did.
  */
 bool life_kill(struct store_worker *worker, struct item *item)
 {

@@ -7,7 +7,8 @@
  * are. Segments of buckets, which are never given back, are taken from the upper end, so that they
  * do not cut the rest in pieces.
  *
- * The table lies in the arena, one entry a page, and says enough to find all items without the index.
+ * The table lies in the arena, one entry a page, and says enough to find all items without the
+ * index.
  *
  * Locks: the pool's own protects everything but what page_info says of spans, which belongs to the
  * lock of the span's class. It is the innermost lock.
@@ -75,8 +76,8 @@ struct page_pool {
 	uint64_t bitmap[PAGE_BINS / 64];
 };
 
-/* The table must be zero. Each page from first to count - 1 is then taken in, once, as part of a run
- * that is in use, or free (PAGE_FREE); two free runs do not touch. */
+/* The table must be zero. Each page from first to count - 1 is then taken in, once, as part of a
+ * run that is in use, or free (PAGE_FREE); two free runs do not touch. */
 void page_pool_init(struct page_pool *pool, struct page_info *table, uint32_t first,
 		    uint32_t count);
 void page_pool_adopt(struct page_pool *pool, uint32_t page, uint32_t pages, enum page_use use,

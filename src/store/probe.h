@@ -94,8 +94,8 @@ static inline enum probe_step probe_redirect(struct probe *probe, unsigned depth
 	return PROBE_GO_ON;
 }
 
-/* Which slots have this tag, a bit for each; empty ones may be among them. Without a branch for each
- * slot: which one it is cannot be predicted. */
+/* Which slots have this tag, a bit for each; empty ones may be among them. Without a branch for
+ * each slot: which one it is cannot be predicted. */
 #if defined(__SSE2__) && !RACY_IS_WATCHED
 static inline unsigned probe_match(const struct bucket *bucket, uint16_t tag)
 {

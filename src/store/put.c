@@ -96,8 +96,8 @@ static bool swing(struct store_worker *worker, const struct store_draft *draft,
 		item_publish(draft->item, offset, worker_next_version(worker, item_version(item)),
 			     expiry, body_hash);
 	} else {
-		/* The other order would do as well, as long as nobody is answered. This one needs no
-		 * way back when there is no slot: readers see a locked bucket. */
+		/* The other order would do as well, as long as nobody is answered. This one needs
+		 * no way back when there is no slot: readers see a locked bucket. */
 		if (!index_add(&store->index, lock, slot))
 			return false;
 		item_publish(draft->item, offset, worker_next_version(worker, 0), expiry,

@@ -85,8 +85,8 @@ static inline uint64_t racy_word(const uint8_t *bytes)
 	return word;
 }
 
-/* Keys mostly have 8 to 32 bytes: comparing words, of which the last two may overlap, is done before
- * a call would have begun. */
+/* Keys mostly have 8 to 32 bytes: comparing words, of which the last two may overlap, is done
+ * before a call would have begun. */
 static inline bool racy_equal(const void *key, const void *bytes, size_t length)
 {
 	const uint8_t *a = key, *b = bytes;

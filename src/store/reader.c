@@ -2,15 +2,16 @@
  * How a reader can be sure, although nobody waits for it.
  *
  * What writers do (index.h, item.h): everything that changes a bucket, the buckets that overflow
- * from it, or the life of an item in it happens while the first bucket's lock bit is set, and giving
- * the lock back changes the header's sequence. Memory of an item is given to something else only
- * after the item was taken out of its bucket.
+ * from it, or the life of an item in it happens while the first bucket's lock bit is set, and
+ * giving the lock back changes the header's sequence. Memory of an item is given to something else
+ * only after the item was taken out of its bucket.
  *
  * 1. A look at a bucket reads the header, then slots and item headers, then the header again. If
- *    both headers are the same and unlocked, no writer was there in between: what was read is how it
- *    was at one moment. The acquire load keeps the reads behind the first header, the acquire fence
- *    before the second; on the writer's side a release fence follows the locking, and a release
- *    store ends it. So a reader that saw anything a writer wrote sees a locked or another header.
+ *    both headers are the same and unlocked, no writer was there in between: what was read is how
+ *    it was at one moment. The acquire load keeps the reads behind the first header, the acquire
+ *    fence before the second; on the writer's side a release fence follows the locking, and a
+ *    release store ends it. So a reader that saw anything a writer wrote sees a locked or another
+ *    header.
  *
  * 2. A miss is one such look at the whole chain: at that moment the key was not there.
  *

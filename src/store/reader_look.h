@@ -1,6 +1,7 @@
 /*
- * Reader: the way of a get, inline, for reader.c, where the proof is, and for the store's own get, which
- * would otherwise spend as much on handing things from function to function as on looking them up.
+ * Reader: the way of a get, inline, for reader.c, where the proof is, and for the store's own get,
+ * which would otherwise spend as much on handing things from function to function as on looking
+ * them up.
  *
  * reader_look() is what nearly all gets need: the right bucket at once, and the key in it. For the
  * rest, when the index has just grown or the bucket overflows, there is reader_look_further().
@@ -48,7 +49,8 @@ static inline uint64_t reader_bucket_count(const struct reader *reader)
 	/* Acquire: the buckets that are counted are there. */
 	uint64_t count = atomic_load_explicit(&reader->header->bucket_count, memory_order_acquire);
 
-	/* Never 0, whatever the arena says. One too many would lead to a bucket that is not there. */
+	/* Never 0, whatever the arena says. One too many would lead to a bucket that is not there.
+	 * */
 	return count ? count : 1;
 }
 
@@ -75,8 +77,8 @@ static inline bool reader_is_unchanged(const struct sight *sight)
 	       sight->home_header;
 }
 
-/* Whether the slot's item has this key, as far as can be told now. An item that is dead by now is no
- * concern here: then the header has changed. */
+/* Whether the slot's item has this key, as far as can be told now. An item that is dead by now is
+ * no concern here: then the header has changed. */
 static inline bool reader_has_key(const struct reader *reader, uint64_t slot, const void *key,
 				  size_t key_length, struct sight *sight)
 {

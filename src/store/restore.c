@@ -5,12 +5,16 @@
  * are made anew. The store that wrote the arena may have ended at any moment, between any two
  * stores to memory. What that can leave behind:
  *
- *	an item that is not complete		its version is 0, or its checksum is wrong: a free place
- *	both the new and the old item of a key	the one with the higher version stays. Its writer had
- *						no answer yet, so either would have been right
- *	two copies of an item that was moved	they have the same version; one stays
- *	a run of pages whose table entries	runs are checked before they are taken; what makes no
- *	were just being written			sense is free
+ *	an item that is not complete	its version is 0 or its checksum wrong: a free place
+ *	the new and the old item	the one with the higher version stays; its writer had no
+ *	of a key			answer yet, so either would have been right
+ *	two copies of an item that	they have the same version; one stays
+ *	was moved
+ *	half-written entries of the	runs are checked before they are taken; what makes no
+ *	page table			sense is free
+ *
+ * This may itself be ended at any moment: until it is done, nothing is overwritten that another
+ * try would need.
  *
  * Counters keep their cells if the caller kept that memory too. Everything a reader remembers is
  * worthless afterwards: the store's instance number is another one.
@@ -35,7 +39,15 @@ static bool is_run(const struct store *store, const struct page_info *old, uint3
 	       run == store->slab.classes[info->size_class].span_pages;
 }
 
-/* Takes in all runs: those in use, and what is between them. */
+static void adopt_free(struct store *store, uint32_t page, uint32_t end)
+{
+	if (page == end)
+		return;
+	memset(&store->pool.table[page], 0, (end - page) * sizeof(*store->pool.table));
+	page_pool_adopt(&store->pool, page, end - page, PAGE_FREE, 0);
+}
+
+/* Takes in all runs: those in use, whose entries stay what they are, and what is between them. */
 static void adopt_runs(struct store *store, const struct page_info *old)
 {
 	uint32_t count = store->header->page_count, free_from = store->header->first_page, run;
@@ -45,14 +57,12 @@ static void adopt_runs(struct store *store, const struct page_info *old)
 		if (!is_run(store, old, page))
 			continue;
 		run = old[page].run;
-		if (page > free_from)
-			page_pool_adopt(&store->pool, free_from, page - free_from, PAGE_FREE, 0);
+		adopt_free(store, free_from, page);
 		page_pool_adopt(&store->pool, page, run, old[page].use,
 				old[page].use == PAGE_LONG ? SLAB_LONG : old[page].size_class);
 		free_from = page + run;
 	}
-	if (count > free_from)
-		page_pool_adopt(&store->pool, free_from, count - free_from, PAGE_FREE, 0);
+	adopt_free(store, free_from, count);
 }
 
 static bool is_counter(const struct item *item)
@@ -172,17 +182,40 @@ static enum rmr_status rebuild(struct store *store, const struct page_info *old)
 	return RMR_OK;
 }
 
+/* Why this memory cannot be restored, if so. */
+static enum rmr_status check_memory(const struct store_options *options)
+{
+	const struct store_header *header = options->memory;
+
+	if (!header || options->size < STORE_MIN_SIZE || header->magic != STORE_MAGIC)
+		return error_set(RMR_PROTOCOL, "this memory holds no store");
+	if (header->layout_version != STORE_LAYOUT_VERSION)
+		return error_set(
+			RMR_PROTOCOL,
+			"this memory holds a store of layout %u, this program knows %u: use "
+			"the version that made it, or begin with an empty store",
+			header->layout_version, STORE_LAYOUT_VERSION);
+	if (header->size != options->size / STORE_PAGE_SIZE * STORE_PAGE_SIZE)
+		return error_set(
+			RMR_PROTOCOL,
+			"this memory holds a store of %lu bytes, not of %zu: restore it with "
+			"the size it was made with",
+			(unsigned long)header->size, options->size);
+	if (!store_plan_fits(header, options->size))
+		return error_set(RMR_PROTOCOL, "the store in this memory has a broken header");
+	return RMR_OK;
+}
+
 enum rmr_status store_restore(const struct store_options *options, struct store **result)
 {
 	struct store_header *header = options->memory;
+	enum rmr_status status = check_memory(options);
 	struct page_info *old;
 	struct store *store;
-	enum rmr_status status;
 	size_t table;
 
-	if (!header || options->size < STORE_MIN_SIZE || !store_plan_fits(header, options->size))
-		return error_set(RMR_PROTOCOL, "this memory holds no store of this size");
-	status = store_prepare(options, &store);
+	if (status == RMR_OK)
+		status = store_prepare(options, &store);
 	if (status != RMR_OK)
 		return status;
 	table = header->page_count * sizeof(*old);
@@ -191,9 +224,8 @@ enum rmr_status store_restore(const struct store_options *options, struct store 
 		store_destroy(store);
 		return error_set(RMR_NO_MEMORY, "a copy of the page table");
 	}
-	header->magic = 0;
 	memcpy(old, store->memory + header->page_table, table);
-	memset(store->memory + header->directory, 0, header->heat - header->directory);
+	memset(store->memory + header->directory, 0, header->page_table - header->directory);
 	memset(store->memory + header->heat, 0, header->size >> HEAT_BITS);
 	status = store_open_parts(store);
 	if (status == RMR_OK)

@@ -22,6 +22,8 @@
 
 /* Tries of a put before it is answered that there is no memory. Others may take what we freed. */
 #define TAKE_TRIES 64
+/* Of these, those that found nothing to evict. */
+#define PATIENCE 8
 /* Balance is looked at in every so many calls. */
 #define BALANCE_EVERY 8u
 /* How much older another class has to be to give us memory. */
@@ -258,8 +260,8 @@ static bool next_run(struct page_pool *pool, uint32_t *page, uint32_t *end)
 	return there;
 }
 
-/* From the hand on, the first window of so many pages in which all is movable. 0: none before the end
- * of the arena. What it says may be wrong by the time it says so. */
+/* From the hand on, the first window of so many pages in which all is movable. 0: none before the
+ * end of the arena. What it says may be wrong by the time it says so. */
 static uint32_t find_window(struct store *store, uint32_t pages, bool anyway)
 {
 	uint32_t begin = 0, last_end = 0, page, end;
@@ -373,19 +375,30 @@ static bool make_room(struct store_worker *worker, uint64_t size)
 	       (evict_some(worker, class) || make_pages_alone(worker, class, pages, false));
 }
 
+/*
+ * Nothing to evict may mean that others have it in their hands just now, as drafts or on its way
+ * from one place to another: in a store that evicts it is worth waiting for them a little.
+ */
 uint64_t room_take(struct store_worker *worker, uint64_t size)
 {
+	int patience = worker->store->options.on_full == STORE_EVICT ? PATIENCE : 0;
+
 	for (int tries = 0; tries < TAKE_TRIES; tries++) {
 		uint64_t offset = slab_take(&worker->store->slab, &worker->slab, size);
 
-		if (offset || !make_room(worker, size))
+		if (offset)
 			return offset;
+		if (make_room(worker, size))
+			continue;
+		if (patience-- == 0)
+			return 0;
+		sched_yield();
 	}
 	return 0;
 }
 
-/* The page next to those that the index has, so that the rest stays in one piece. Only if it is part
- * of something short. */
+/* The page next to those that the index has, so that the rest stays in one piece. Only if it is
+ * part of something short. */
 static bool make_high_page(struct store_worker *worker)
 {
 	struct store *store = worker->store;
@@ -401,8 +414,8 @@ static bool make_high_page(struct store_worker *worker)
 }
 
 /*
- * An index that cannot grow only gets slower, so this does not try again and again: each failure lets
- * many calls pass.
+ * An index that cannot grow only gets slower, so this does not try again and again: each failure
+ * lets many calls pass.
  */
 bool room_for_index(struct store_worker *worker)
 {

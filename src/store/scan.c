@@ -39,8 +39,8 @@ static int by_tag(const void *a, const void *b)
 	return (left > right) - (left < right);
 }
 
-/* Shows what is left of the bucket from `tag` on. Returns the tag to go on with, plus 1; 0 when all has
- * been shown. A group of keys with the same tag may be shown again from its start. */
+/* Shows what is left of the bucket from `tag` on. Returns the tag to go on with, plus 1; 0 when all
+ * has been shown. A group of keys with the same tag may be shown again from its start. */
 static uint32_t scan_bucket(struct store *store, uint64_t number, uint32_t tag, size_t *shown,
 			    store_scan_fn fn, void *context)
 {

@@ -4,8 +4,8 @@
  *	class	0   1   2   3   4   5    6    7    8    9    ...
  *	size	64  72  80  88  96  104  112  120  128  144  ...
  *
- * Up to SLAB_MAX_SIZE a class is what the slabs give out. Beyond that items have pages of their own,
- * and the class only bounds the length. Pure functions.
+ * Up to SLAB_MAX_SIZE a class is what the slabs give out. Beyond that items have pages of their
+ * own, and the class only bounds the length. Pure functions.
  */
 #ifndef STORE_SIZE_CLASS_H
 #define STORE_SIZE_CLASS_H

@@ -9,8 +9,8 @@
 /* Longer spans than the smallest are not made in a store that has no room for this many. */
 #define MIN_SPANS 32u
 
-/* As every class is an odd number up to 15 times a power of two, 15 pages always end evenly. A small
- * store rather loses something at the end of spans than to have only a few of them. */
+/* As every class is an odd number up to 15 times a power of two, 15 pages always end evenly. A
+ * small store rather loses something at the end of spans than to have only a few of them. */
 static uint32_t pages_for_span(uint64_t size, uint32_t all_pages)
 {
 	uint32_t pages = (uint32_t)((size + STORE_PAGE_SIZE - 1) >> STORE_PAGE_BITS);

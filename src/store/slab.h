@@ -9,8 +9,8 @@
  * Nothing here looks at items, but for this: the version word of every free place is 0, so whoever
  * walks over a span can tell where items are.
  *
- * Locks: a cache's own; within it a class's; within that the pool's. A cache is only contended while
- * somebody empties a span.
+ * Locks: a cache's own; within it a class's; within that the pool's. A cache is only contended
+ * while somebody empties a span.
  */
 #ifndef STORE_SLAB_H
 #define STORE_SLAB_H
@@ -98,9 +98,10 @@ bool slab_is_place(const struct slab *slab, uint64_t offset);
 void slab_recall(struct slab *slab, unsigned slab_class, struct slab_worker *const *workers,
 		 unsigned worker_count);
 
-/* Emptying a span. begin: false if the page is no span any more; else nothing is taken from it any more, and what workers keep of it is taken
- * from them. Then the caller moves or ends its items. end: gives the pages back if all places are
- * free (true), or goes on using the span. One span at a time. */
+/* Emptying a span. begin: false if the page is no span any more; else nothing is taken from it any
+ * more, and what workers keep of it is taken from them. Then the caller moves or ends its items.
+ * end: gives the pages back if all places are free (true), or goes on using the span. One span at
+ * a time. */
 bool slab_drain_begin(struct slab *slab, uint32_t page, struct slab_worker *const *workers,
 		      unsigned worker_count);
 bool slab_drain_end(struct slab *slab, uint32_t page, struct slab_worker *const *workers,
@@ -117,8 +118,8 @@ uint32_t slab_hand_next_span(struct slab *slab, unsigned slab_class, bool *lappe
 /* Of some spans with free places the one that has most; 0: there is none. */
 uint32_t slab_emptiest(struct slab *slab, unsigned slab_class);
 
-/* For rebuilding: takes in a span, all of whose places count as used, or a long item; and gives back a
- * place, or a long item, that turned out to hold nothing. */
+/* For rebuilding: takes in a span, all of whose places count as used, or a long item; and gives
+ * back a place, or a long item, that turned out to hold nothing. */
 void slab_adopt(struct slab *slab, uint32_t page);
 void slab_give_unused(struct slab *slab, uint64_t offset);
 

@@ -2,8 +2,8 @@
  * Spans: the runs of pages that a slab class cuts into places. Private to the slabs; unless said
  * otherwise the class is locked.
  *
- * A span is in the ring of its class as long as it exists, and in the class's list as long as it has
- * free places and is not being emptied.
+ * A span is in the ring of its class as long as it exists, and in the class's list as long as it
+ * has free places and is not being emptied.
  */
 #ifndef STORE_SPAN_H
 #define STORE_SPAN_H

@@ -250,10 +250,18 @@ enum rmr_status store_worker_open(struct store *store, struct store_worker **res
 /* What a worker counted goes on counting after it. workers_lock is held. */
 static void keep_counts(struct store *store, struct store_worker *worker)
 {
-	_Atomic uint64_t *past = &store->past.gets, *counts = &worker->stats.gets;
+	struct worker_stats *past = &store->past;
+	const struct worker_stats *counts = &worker->stats;
 
-	for (size_t i = 0; i < sizeof(store->past) / sizeof(*past); i++)
-		past[i] += counts[i];
+	past->gets += counts->gets;
+	past->hits += counts->hits;
+	past->puts += counts->puts;
+	past->deletes += counts->deletes;
+	past->expired += counts->expired;
+	past->evicted += counts->evicted;
+	past->moved += counts->moved;
+	past->pages_moved += counts->pages_moved;
+	past->no_memory += counts->no_memory;
 	for (unsigned i = 0; i < SLAB_CLASSES; i++)
 		slab_count(store->past_slab, i, worker->slab.caches[i].items,
 			   worker->slab.caches[i].bytes);

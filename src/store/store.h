@@ -9,9 +9,9 @@
  * Any number of threads work on a store at once. Each opens a worker of its own, and hands it to
  * every call; a worker is used by one thread at a time. Operations on one key are atomic and
  * linearizable, also for those who read one-sidedly (reader.h, probe.h). A writer never waits for
- * readers; two writers wait for each other only when their keys share a bucket. Somebody has to call
- * store_tick() every now and then; without it expired items keep their memory until they are asked
- * for or pushed out.
+ * readers; two writers wait for each other only when their keys share a bucket. Somebody has to
+ * call store_tick() every now and then; without it expired items keep their memory until they are
+ * asked for or pushed out.
  *
  *	struct store_worker *worker;
  *	struct store_put put = {.key = "k", .key_length = 1, .value = "v", .value_length = 1};
@@ -21,9 +21,9 @@
  *	    store_put(worker, &put, &info) == STORE_OK)
  *		printf("version %" PRIu64 "\n", info.version);
  *
- * Versions come from one sequence of the whole store: none is used twice, and a key's new version is
- * above the one it replaces. Times to live are milliseconds; an item is gone from the moment that
- * its time is over, whether its memory was taken back or not.
+ * Versions come from one sequence of the whole store: none is used twice, and a key's new version
+ * is above the one it replaces. Times to live are milliseconds; an item is gone from the moment
+ * that its time is over, whether its memory was taken back or not.
  */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
@@ -69,8 +69,8 @@ struct store_options {
 	 * not used. */
 	void *memory;
 	size_t size;
-	/* Memory for counters, 8 bytes each, aligned to 8 and zero; peers may be given atomic rights
-	 * to it. NULL: no counters. */
+	/* Memory for counters, 8 bytes each, aligned to 8 and zero; peers may be given atomic
+	 * rights to it. NULL: no counters. */
 	void *cells;
 	size_t cells_size;
 	/* Nobody outside uses cells: they may be given to another key at once. */
@@ -107,8 +107,8 @@ struct store_info {
 	uint64_t version;
 	uint64_t value_length;
 	uint64_t expires_ms; /* store time, 0: never */
-	/* Where the item lies, for readers who come back without asking. For a counter `cell` is its
-	 * number, the byte offset in `cells` divided by 8; else it is STORE_NO_CELL. */
+	/* Where the item lies, for readers who come back without asking. For a counter `cell` is
+	 * its number, the byte offset in `cells` divided by 8; else it is STORE_NO_CELL. */
 	uint64_t offset;
 	uint64_t cell;
 };
@@ -233,10 +233,10 @@ void store_cells_release(struct store *store, uint64_t ticket);
 typedef bool (*store_scan_fn)(void *context, const void *key, size_t key_length,
 			      const struct store_info *info);
 
-/* Goes on at *cursor, 0 at first, with about `count` keys at most, and leaves the place to go on at;
- * 0 when the end is reached. A key that is there from the first call to the last is seen at least
- * once, sometimes twice. The function sees a whole bucket in ascending order of hash tags; if it
- * ends the scan at the first key of a call, the cursor stays where it was. */
+/* Goes on at *cursor, 0 at first, with about `count` keys at most, and leaves the place to go on
+ * at; 0 when the end is reached. A key that is there from the first call to the last is seen at
+ * least once, sometimes twice. The function sees a whole bucket in ascending order of hash tags;
+ * if it ends the scan at the first key of a call, the cursor stays where it was. */
 void store_scan(struct store_worker *worker, uint64_t *cursor, size_t count, store_scan_fn fn,
 		void *context);
 
@@ -246,8 +246,8 @@ void store_flush(struct store_worker *worker);
 /* What a one-sided reader says it used: counts like a get. Wrong claims do nothing. */
 void store_touch(struct store_worker *worker, uint64_t offset, uint64_t version);
 
-/* Housekeeping: takes back expired items, by at most about `budget` items looked at. Returns how many
- * it took back. Call it every 10 ms or so. */
+/* Housekeeping: takes back expired items, by at most about `budget` items looked at. Returns how
+ * many it took back. Call it every 10 ms or so. */
 size_t store_tick(struct store_worker *worker, size_t budget);
 
 /* ------------------------------------------------------------------------------------------

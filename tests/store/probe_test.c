@@ -1,6 +1,7 @@
 /*
- * The probe: from any old count of buckets it comes to the right one by two wrong ones at most. Over
- * pictures of an index that are only depths, and over a copy of a real arena, bucket by bucket.
+ * The probe: from any old count of buckets it comes to the right one by two wrong ones at most.
+ * Over pictures of an index that are only depths, and over a copy of a real arena, bucket by
+ * bucket.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,8 +69,8 @@ static void search(uint64_t hash, uint64_t old_count, uint64_t count)
 	}
 }
 
-/* Every count after every other, in a small range. From two buckets on: a depth of 0 says that there
- * is none. */
+/* Every count after every other, in a small range. From two buckets on: a depth of 0 says that
+ * there is none. */
 static void test_all_counts(void)
 {
 	struct test_rng rng;

@@ -1,6 +1,7 @@
 /*
- * Slabs in memory that holds nothing else, with a few workers, and a list of the places in use. Each
- * place is filled with words that tell it from all others, and looked at when it is given back.
+ * Slabs in memory that holds nothing else, with a few workers, and a list of the places in use.
+ * Each place is filled with words that tell it from all others, and looked at when it is given
+ * back.
  */
 #ifndef TESTS_STORE_SLAB_BENCH_H
 #define TESTS_STORE_SLAB_BENCH_H

@@ -1,6 +1,6 @@
 /*
- * Times to live: an item is gone at its very millisecond for every operation, and the sweep takes its
- * memory back without anybody asking for it, at a bounded cost.
+ * Times to live: an item is gone at its very millisecond for every operation, and the sweep takes
+ * its memory back without anybody asking for it, at a bounded cost.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /*
- * Full stores: rejecting loses nothing and leaks nothing, evicting takes what is cold and never what
- * is pinned, and neither writes a byte outside of the memory that it was given.
+ * Full stores: rejecting loses nothing and leaks nothing, evicting takes what is cold and never
+ * what is pinned, and neither writes a byte outside of the memory that it was given.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "base/hash.h"
 #include "store/layout.h"
 
-/* A value that can be told from all others: its key's number and version of sorts, over and over. */
+/* What a value repeats: told from all others by its key's number and a stamp. */
 static uint64_t pattern_of(uint32_t number, uint32_t stamp)
 {
 	return ((uint64_t)number << 32 | stamp) * 0x9e3779b97f4a7c15u;

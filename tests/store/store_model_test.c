@@ -1,9 +1,9 @@
 /*
  * The store against a plain table, operation by operation: millions of random ones, of all kinds.
  *
- * The table holds for each key what the store must answer. With eviction the store may have lost any
- * key, but what it still has must be right: a key that is missing is then taken out of the table.
- * Values carry a pattern that the table can make again from a seed.
+ * The table holds for each key what the store must answer. With eviction the store may have lost
+ * any key, but what it still has must be right: a key that is missing is then taken out of the
+ * table. Values carry a pattern that the table can make again from a seed.
  */
 #include <stdio.h>
 #include <stdlib.h>

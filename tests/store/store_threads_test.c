@@ -219,7 +219,7 @@ static void use_counter(struct actor *actor)
 	atomic_fetch_add(&actor->scene->sums[key.number], 3);
 }
 
-/* Pins something and leaves the view to whoever comes by; looks at the one it finds, and ends it. */
+/* Pins something and leaves the view to whoever comes by; ends the one that it finds. */
 static void use_view(struct actor *actor)
 {
 	struct key key = {FLEETING, 0, (uint32_t)test_rng_below(&actor->rng, SHARED_KEYS)};
@@ -287,7 +287,7 @@ static void *run_actor(void *context)
 	return NULL;
 }
 
-/* Puts ever new keys, so that the index grows and others are pushed out; opens a worker for a few. */
+/* Puts ever new keys, so that the index grows and others are pushed out. Opens a worker for few. */
 static void *run_visitor(void *context)
 {
 	struct scene *scene = context;
@@ -350,7 +350,7 @@ static void play(struct scene *scene, size_t size)
 	pthread_t threads[THREADS], visitor;
 
 	CHECK(actors);
-	scene->steps = TEST_HAS_SANITIZER ? scene->steps / 10 : scene->steps;
+	scene->steps /= TEST_HAS_TSAN ? 20 : TEST_HAS_ASAN ? 10 : 1;
 	test_store_open(&scene->test, size, scene->evicts ? STORE_EVICT : STORE_REJECT);
 	/* Counters first: later there may be no room for them. */
 	for (uint32_t i = 0; i < COUNTERS; i++) {

@@ -2,8 +2,8 @@
  * One host of a link over several adapters (<remora/domains.h>), for two_hosts_test.py.
  *
  *	lab_link serve DEVICES ADDRESSES		serves links until it is killed
- *	lab_link call DEVICES ADDRESSES [MS]		moves bytes both ways; with MS, which is
- *							dead_after_ms, then stays until the link ends
+ *	lab_link call DEVICES ADDRESSES [MS]		moves bytes both ways; with MS, that is
+ *							dead_after_ms, stays until it ends
  *
  * DEVICES are names with '+' between them, ADDRESSES are what rmr_link_connect takes. Both say what
  * they see, a line for each thing:
