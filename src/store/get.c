@@ -132,16 +132,21 @@ void store_get_many(struct store_worker *worker, struct store_get *gets, size_t 
 
 	for (size_t begin = 0; begin < count; begin += MANY_AT_ONCE) {
 		size_t group = count - begin < MANY_AT_ONCE ? count - begin : MANY_AT_ONCE;
+		const struct bucket *buckets[MANY_AT_ONCE];
 		uint64_t hashes[MANY_AT_ONCE];
 
 		for (size_t i = 0; i < group; i++) {
 			const struct store_get *get = &gets[begin + i];
 
+			hashes[i] = 0;
+			buckets[i] = NULL;
+			if (!is_key_length(get->key_length))
+				continue;
 			hashes[i] = store_hash(worker->store, get->key, get->key_length);
-			reader_prefetch_bucket(reader, hashes[i]);
+			buckets[i] = reader_prefetch_bucket(reader, hashes[i]);
 		}
 		for (size_t i = 0; i < group; i++)
-			reader_prefetch_item(reader, hashes[i]);
+			reader_prefetch_item(reader, buckets[i], hashes[i]);
 		for (size_t i = 0; i < group; i++) {
 			struct store_get *get = &gets[begin + i];
 

@@ -63,10 +63,13 @@ void item_set_expiry(struct item *item, uint64_t offset, uint64_t expiry)
 
 bool item_is_complete(const struct item *item, uint64_t offset, uint64_t room)
 {
-	uint64_t version = item_version(item);
-	uint64_t lengths = item_get_lengths(item);
-	uint64_t key_length = item_key_length(lengths);
+	uint64_t version, lengths, key_length;
 
+	if (room < sizeof(*item))
+		return false;
+	version = item_version(item);
+	lengths = item_get_lengths(item);
+	key_length = item_key_length(lengths);
 	return version && key_length >= 1 && key_length <= STORE_MAX_KEY &&
 	       item_kind(lengths) <= ITEM_COUNTER && item_size_of(lengths) <= room &&
 	       atomic_load_explicit(&item->checksum, memory_order_relaxed) ==

@@ -35,6 +35,10 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "store/reader_look.h"
+#include "store/size_class.h"
+
+/* Of an item: what comes after is found by the processor itself. */
+#define PREFETCH_BYTES 256u
 
 enum rmr_status reader_init(struct reader *reader, const void *memory, size_t size)
 {
@@ -151,35 +155,29 @@ enum reader_status reader_get(const struct reader *reader, const void *key, size
 				 value, room, item);
 }
 
-/* The bucket where the key is, unless the index is just growing. */
-static const struct bucket *home_of(const struct reader *reader, uint64_t hash)
+const struct bucket *reader_prefetch_bucket(const struct reader *reader, uint64_t hash)
 {
 	unsigned bits;
+	const struct bucket *bucket = reader_bucket(
+		reader, reader->directory, probe_home(hash, reader_bucket_count(reader), &bits));
 
-	return reader_bucket(reader, reader->directory,
-			     probe_home(hash, reader_bucket_count(reader), &bits));
+	__builtin_prefetch(bucket);
+	return bucket;
 }
 
-void reader_prefetch_bucket(const struct reader *reader, uint64_t hash)
+void reader_prefetch_item(const struct reader *reader, const struct bucket *bucket, uint64_t hash)
 {
-	const struct bucket *bucket = home_of(reader, hash);
-
-	if (bucket)
-		__builtin_prefetch(bucket);
-}
-
-void reader_prefetch_item(const struct reader *reader, uint64_t hash)
-{
-	const struct bucket *bucket = home_of(reader, hash);
 	unsigned matches = bucket ? probe_match(bucket, hash_tag(hash)) : 0;
 
 	for (; matches; matches &= matches - 1) {
-		uint64_t offset = slot_offset(atomic_load_explicit(
-			&bucket->slots[__builtin_ctz(matches)], memory_order_relaxed));
+		uint64_t slot = atomic_load_explicit(&bucket->slots[__builtin_ctz(matches)],
+						     memory_order_relaxed);
+		uint64_t offset = slot_offset(slot), size = size_class_size(slot_class(slot));
+		uint64_t end = offset + (size < PREFETCH_BYTES ? size : PREFETCH_BYTES);
 
-		if (offset >= reader->size)
+		if (end > reader->size)
 			continue;
-		__builtin_prefetch(reader->memory + offset);
-		__builtin_prefetch(reader->memory + offset + 64);
+		for (offset &= ~(uint64_t)63; offset < end; offset += 64)
+			__builtin_prefetch(reader->memory + offset);
 	}
 }

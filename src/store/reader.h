@@ -56,10 +56,11 @@ enum reader_status reader_get(const struct reader *reader, const void *key, size
 			      void *value, size_t room, struct reader_item *item);
 
 /* The same in pieces, for many keys at once: the hash; a hint to the processor that the bucket will
- * be needed; that the item will be, if the bucket has one with this tag. */
+ * be needed, which is returned, NULL if it cannot be told now; that the item will be, if that
+ * bucket has one with this tag. */
 uint64_t reader_hash(const struct reader *reader, const void *key, size_t key_length);
-void reader_prefetch_bucket(const struct reader *reader, uint64_t hash);
-void reader_prefetch_item(const struct reader *reader, uint64_t hash);
+const struct bucket *reader_prefetch_bucket(const struct reader *reader, uint64_t hash);
+void reader_prefetch_item(const struct reader *reader, const struct bucket *bucket, uint64_t hash);
 enum reader_status reader_get_hashed(const struct reader *reader, uint64_t hash, const void *key,
 				     size_t key_length, void *value, size_t room,
 				     struct reader_item *item);

@@ -2,8 +2,8 @@
  * Writers that die in the middle of anything.
  *
  * A process writes to a store in memory that it shares with the test, and is killed at a random
- * moment; then the test restores the store from that memory, and the next process goes on with it,
- * many times in a row. Each key has an entry, shared too, that says what is there before the
+ * moment; so is one that restores the store from that memory. Then the test restores it, and the
+ * next process goes on with it, many times in a row. Each key has an entry, shared too, that says what is there before the
  * operation that is under way, and what is there after it: one of both must be found, whole. What
  * was answered is never lost.
  */
@@ -208,6 +208,18 @@ static uint64_t find(struct crash *crash, uint64_t number, uint8_t *value)
 	return sequence;
 }
 
+/* Over and over, so that it is killed in the middle. */
+static void restore_until_killed(void *context)
+{
+	struct crash *crash = context;
+	struct store *store;
+
+	for (;;) {
+		CHECK_OK(store_restore(&crash->test.options, &store));
+		store_destroy(store);
+	}
+}
+
 static void check_all(struct crash *crash)
 {
 	uint8_t *value = malloc(LONGEST + 2 * WITNESS_MIN_VALUE);
@@ -255,6 +267,10 @@ static void run_rounds(size_t size, enum store_on_full on_full, uint64_t rounds)
 		usleep((useconds_t)test_rng_below(&rng, 40000));
 		test_kill(pid);
 		store_destroy(crash.test.store);
+		/* Whoever restores may be killed, too. */
+		pid = test_spawn(restore_until_killed, &crash);
+		usleep((useconds_t)test_rng_below(&rng, 20000));
+		test_kill(pid);
 		CHECK_OK(store_restore(&crash.test.options, &crash.test.store));
 		CHECK_OK(store_worker_open(crash.test.store, &crash.test.worker));
 		check_all(&crash);
