@@ -36,12 +36,32 @@ static struct bucket *next_of(const struct index *index, uint64_t header)
 	return number ? bucket_at(index, index->overflow_directory, number) : NULL;
 }
 
-bool index_init(struct index *index, uint8_t *memory, struct store_header *header,
-		struct page_pool *pool)
+/* A segment whose buckets are those from `first` on, as they are when there are `count`. */
+static bool init_segment(struct index *index, uint64_t first, uint64_t count)
 {
-	uint32_t page = page_pool_take_high(pool, PAGE_BUCKETS);
-	struct bucket *buckets = (struct bucket *)(memory + ((uint64_t)page << STORE_PAGE_BITS));
+	uint32_t page = page_pool_take_high(index->pool, PAGE_BUCKETS);
+	unsigned depth = depth_of_count(count);
+	uint64_t half = (uint64_t)1 << depth;
+	struct bucket *buckets;
 
+	if (!page)
+		return false;
+	buckets = (struct bucket *)(index->memory + ((uint64_t)page << STORE_PAGE_BITS));
+	memset(buckets, 0, STORE_PAGE_SIZE);
+	for (uint64_t i = first; i < first + SEGMENT_BUCKETS && i < count; i++) {
+		bool was_split = i < count - half || i >= half;
+
+		atomic_store_explicit(&buckets[i - first].header,
+				      bucket_header(0, 0, depth + was_split), memory_order_relaxed);
+	}
+	atomic_fetch_add_explicit(&index->segments, 1, memory_order_relaxed);
+	atomic_store_explicit(&index->directory[first >> SEGMENT_BITS], page, memory_order_release);
+	return true;
+}
+
+bool index_init(struct index *index, uint8_t *memory, struct store_header *header,
+		struct page_pool *pool, uint64_t bucket_count)
+{
 	*index = (struct index){
 		.memory = memory,
 		.header = header,
@@ -52,15 +72,11 @@ bool index_init(struct index *index, uint8_t *memory, struct store_header *heade
 	};
 	spin_lock_init(&index->growing);
 	spin_lock_init(&index->overflow_lock);
-	if (!page)
-		return false;
-	memset(buckets, 0, STORE_PAGE_SIZE);
-	for (uint64_t i = 0; i < SEGMENT_BUCKETS; i++)
-		atomic_store_explicit(&buckets[i].header, bucket_header(0, 0, SEGMENT_BITS),
-				      memory_order_relaxed);
-	atomic_store(&index->segments, 1);
-	atomic_store_explicit(&index->directory[0], page, memory_order_release);
-	atomic_store_explicit(&header->bucket_count, SEGMENT_BUCKETS, memory_order_release);
+	for (uint64_t first = 0; first < bucket_count; first += SEGMENT_BUCKETS) {
+		if (!init_segment(index, first, bucket_count))
+			return false;
+	}
+	atomic_store_explicit(&header->bucket_count, bucket_count, memory_order_release);
 	return true;
 }
 
@@ -322,6 +338,45 @@ void index_remove(struct index *index, struct index_lock *lock, const struct ind
 		set_next(lock, before, 0);
 		give_overflow(index, number);
 	}
+}
+
+void index_refill(struct index *index, struct index_lock *lock, const uint64_t *slots,
+		  unsigned count)
+{
+	struct bucket *bucket = lock->bucket;
+	uint64_t header = lock->header;
+	unsigned at = 0;
+
+	for (;;) {
+		uint64_t next = bucket_overflow(header);
+
+		for (unsigned i = 0; i < BUCKET_SLOTS; i++, at++)
+			store_slot(bucket, i, at < count ? slots[at] : 0);
+		if (next && at >= count)
+			set_next(lock, bucket, 0);
+		/* The rest of the chain: one by one, each before its link is overwritten. */
+		while (next && at >= count) {
+			bucket = bucket_at(index, index->overflow_directory, next);
+			header = load_header(bucket);
+			for (unsigned i = 0; i < BUCKET_SLOTS; i++)
+				store_slot(bucket, i, 0);
+			give_overflow(index, next);
+			next = bucket_overflow(header);
+		}
+		if (!next)
+			return;
+		bucket = bucket_at(index, index->overflow_directory, next);
+		header = load_header(bucket);
+	}
+}
+
+void index_prefetch(const struct index *index, uint64_t hash)
+{
+	unsigned bits;
+
+	__builtin_prefetch(bucket_at(index, index->directory,
+				     probe_home(hash, index_bucket_count(index), &bits)),
+			   1);
 }
 
 uint64_t index_hash_of(const struct index *index, const struct item *item)

@@ -5,9 +5,9 @@
  * readers never lock (reader.c has the argument). The header word with the lock bit is the only
  * state of a lock: there is nothing to allocate and nothing to clean up.
  *
- * Growing: index_grow() splits one bucket, the next in line, and is called by whoever added a key
- * while there are more than INDEX_LOAD keys a bucket. Each call does the work of one bucket; there
- * is never more to do at once. Without memory for it the index goes on with longer chains, and
+ * Growing: index_grow() splits the next buckets in line, and is called by whoever added a key when
+ * there are INDEX_GROWTH buckets too few for INDEX_LOAD keys each. That is all the work there ever
+ * is at once, a few microseconds. Without memory for it the index goes on with longer chains, and
  * index_add() fails only when not even an overflow bucket can be had.
  *
  * Locks: growing has one of its own, taken before any bucket's; overflow buckets have one that is
@@ -24,7 +24,8 @@
 #include "store/layout.h"
 #include "store/pages.h"
 
-#define INDEX_LOAD 4u /* keys a bucket, on average */
+#define INDEX_LOAD   4u /* keys a bucket, on average */
+#define INDEX_GROWTH 8u /* buckets that are split in one go */
 
 struct index {
 	uint8_t *memory;
@@ -56,9 +57,9 @@ struct index_slot {
 	uint64_t slot;
 };
 
-/* Makes an empty index of one segment. False: no page. */
+/* Makes an empty index of so many buckets, SEGMENT_BUCKETS at least. False: not enough pages. */
 bool index_init(struct index *index, uint8_t *memory, struct store_header *header,
-		struct page_pool *pool);
+		struct page_pool *pool, uint64_t bucket_count);
 
 struct index_lock index_lock(struct index *index, uint64_t hash);
 void index_unlock(struct index_lock *lock);
@@ -82,12 +83,20 @@ static inline void index_replace(const struct index_slot *at, uint64_t slot)
 
 void index_remove(struct index *index, struct index_lock *lock, const struct index_slot *at);
 
+/* Makes these the slots of a locked bucket, no more than it has now, and gives back the overflow
+ * buckets that it does not need any more. */
+void index_refill(struct index *index, struct index_lock *lock, const uint64_t *slots,
+		  unsigned count);
+
 /* Calls fn for each slot of a locked bucket. */
 void index_each(struct index *index, const struct index_lock *lock,
 		void (*fn)(void *context, uint64_t slot), void *context);
 
 /* Locks bucket `number`, which must be there. */
 struct index_lock index_lock_bucket(struct index *index, uint64_t number);
+
+/* A hint to the processor that the bucket of this hash will be locked. */
+void index_prefetch(const struct index *index, uint64_t hash);
 
 enum index_growth {
 	INDEX_GREW,
@@ -96,7 +105,8 @@ enum index_growth {
 	INDEX_FULL,    /* as large as it can get, or a chain that cannot be split now */
 };
 
-enum index_growth index_grow(struct index *index);
+/* Splits so many buckets; INDEX_GREW if it could do all. */
+enum index_growth index_grow(struct index *index, unsigned splits);
 
 static inline uint64_t index_bucket_count(const struct index *index)
 {

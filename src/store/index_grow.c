@@ -27,19 +27,17 @@
 
 #define MAX_SLOTS (PROBE_MAX_CHAIN * BUCKET_SLOTS)
 
-/* The slots of a chain, and which of them move. */
-struct split {
-	struct index *index;
+/* The slots of a chain. */
+struct chain {
 	uint64_t slots[MAX_SLOTS];
 	unsigned count;
 };
 
 static void collect(void *context, uint64_t slot)
 {
-	struct split *split = context;
+	struct chain *chain = context;
 
-	split->slots[split->count++] = slot;
-	__builtin_prefetch(split->index->memory + slot_offset(slot));
+	chain->slots[chain->count++] = slot;
 }
 
 /* The segment of bucket `number` is there afterwards, all its buckets of depth 0. */
@@ -59,42 +57,44 @@ static bool add_segment(struct index *index, uint64_t number)
 	return true;
 }
 
-static void remove_all(struct index *index, struct index_lock *lock)
-{
-	struct index_slot first = {.bucket = lock->bucket};
-
-	while (atomic_load_explicit(&lock->bucket->slots[0], memory_order_relaxed))
-		index_remove(index, lock, &first);
-}
-
-/* Moves to `upper` what belongs there. False: no memory, and nothing has changed. */
+/* Moves to `upper`, which is empty, what belongs there. False: no memory, and nothing has changed. */
 static bool redistribute(struct index *index, struct index_lock *lower, struct index_lock *upper)
 {
 	unsigned depth = bucket_depth(lower->header);
-	struct split split = {.index = index};
-	unsigned moving = 0;
+	struct chain all, staying;
 
-	index_each(index, lower, collect, &split);
-	for (unsigned i = 0; i < split.count; i++) {
-		uint64_t slot = split.slots[i];
+	all.count = staying.count = 0;
+	index_each(index, lower, collect, &all);
+	for (unsigned i = 0; i < all.count; i++) {
+		uint64_t slot = all.slots[i];
 		uint64_t hash = index_hash_of(
 			index, (const struct item *)(index->memory + slot_offset(slot)));
 
-		if (!(hash >> depth & 1))
-			continue;
-		if (!index_add(index, upper, slot)) {
-			remove_all(index, upper);
+		if (!(hash >> depth & 1)) {
+			staying.slots[staying.count++] = slot;
+		} else if (!index_add(index, upper, slot)) {
+			index_refill(index, upper, NULL, 0);
 			return false;
 		}
-		split.slots[moving++] = slot;
 	}
-	for (unsigned i = 0; i < moving; i++) {
-		struct index_slot at;
-
-		if (index_find_offset(index, lower, slot_offset(split.slots[i]), &at))
-			index_remove(index, lower, &at);
-	}
+	index_refill(index, lower, staying.slots, staying.count);
 	return true;
+}
+
+/* What the next split will need, a few puts from now. Hints only: nothing is locked. */
+static void prefetch_next(struct index *index, uint64_t number, unsigned depth)
+{
+	uint64_t after = hash_bits(number + 1, depth);
+	const struct bucket *bucket =
+		(const struct bucket *)(index->memory + probe_place(index->directory, after));
+
+	__builtin_prefetch(bucket + 1);
+	for (unsigned i = 0; i < BUCKET_SLOTS; i++) {
+		uint64_t slot = atomic_load_explicit(&bucket->slots[i], memory_order_relaxed);
+
+		if (slot)
+			__builtin_prefetch(index->memory + slot_offset(slot));
+	}
 }
 
 static void set_depth(struct index_lock *lock, unsigned depth)
@@ -103,10 +103,9 @@ static void set_depth(struct index_lock *lock, unsigned depth)
 		bucket_header(bucket_sequence(lock->header), bucket_overflow(lock->header), depth);
 }
 
-/* The growing lock is held. */
-static enum index_growth split_next(struct index *index)
+/* Splits the bucket whose turn it is when there are `count`. The growing lock is held. */
+static enum index_growth split_next(struct index *index, uint64_t count)
 {
-	uint64_t count = index_bucket_count(index);
 	unsigned depth = depth_of_count(count);
 	uint64_t number = count - ((uint64_t)1 << depth);
 	struct index_lock lower, upper;
@@ -130,17 +129,23 @@ static enum index_growth split_next(struct index *index)
 	index_unlock(&upper);
 	if (!done)
 		return INDEX_FULL;
-	atomic_store_explicit(&index->header->bucket_count, count + 1, memory_order_release);
+	prefetch_next(index, number, depth);
 	return INDEX_GREW;
 }
 
-enum index_growth index_grow(struct index *index)
+/* The count is told once for all: every change of it takes a cache line from all other threads. */
+enum index_growth index_grow(struct index *index, unsigned splits)
 {
-	enum index_growth growth;
+	enum index_growth growth = INDEX_GREW;
+	uint64_t before, count;
 
 	if (!spin_lock_try(&index->growing))
 		return INDEX_BUSY;
-	growth = split_next(index);
+	before = count = index_bucket_count(index);
+	while (splits-- && (growth = split_next(index, count)) == INDEX_GREW)
+		count++;
+	if (count > before)
+		atomic_store_explicit(&index->header->bucket_count, count, memory_order_release);
 	spin_lock_give(&index->growing);
 	return growth;
 }

@@ -21,6 +21,8 @@ enum store_status store_draft_begin(struct store_worker *worker, const struct st
 	size = item_size(put->key_length, put->value_length);
 	if (size > store->max_item)
 		return STORE_VALUE_TOO_LONG;
+	draft->hash = store_hash(store, put->key, put->key_length);
+	index_prefetch(&store->index, draft->hash);
 	offset = room_take(worker, size);
 	if (!offset) {
 		STAT_ADD(worker->stats.no_memory, 1);
@@ -28,7 +30,6 @@ enum store_status store_draft_begin(struct store_worker *worker, const struct st
 	}
 	draft->item = item_at(store, offset);
 	item_write_key(draft->item, put->key, put->key_length, put->value_length, ITEM_VALUE);
-	draft->hash = store_hash(store, put->key, put->key_length);
 	draft->size_class = size_class_of(size);
 	draft->value = item_value(draft->item);
 	draft->value_length = put->value_length;
@@ -57,15 +58,16 @@ static enum store_status check_condition(const struct store_put *put, const stru
 	}
 }
 
-/* One more key: its share of the growing, which is one bucket. */
+/* After one more key: a few buckets more, when it is time. */
 static void grow(struct store_worker *worker)
 {
 	struct store *store = worker->store;
 	int64_t keys = atomic_load_explicit(&store->keys, memory_order_relaxed);
+	uint64_t buckets = index_bucket_count(&store->index) + INDEX_GROWTH;
 
-	if (keys > (int64_t)(index_bucket_count(&store->index) * INDEX_LOAD) &&
-	    index_grow(&store->index) == INDEX_NO_PAGE && room_for_index(worker))
-		index_grow(&store->index);
+	if (keys > (int64_t)(buckets * INDEX_LOAD) &&
+	    index_grow(&store->index, INDEX_GROWTH) == INDEX_NO_PAGE && room_for_index(worker))
+		index_grow(&store->index, INDEX_GROWTH);
 }
 
 static uint64_t find_expiry(const struct store *store, uint64_t ttl_ms)

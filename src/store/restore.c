@@ -129,7 +129,7 @@ static bool adopt_place(struct store_worker *worker, uint64_t offset, unsigned s
 	if (expiry)
 		life_note_expiry(store, offset, expiry);
 	if (store->keys > (int64_t)(index_bucket_count(&store->index) * INDEX_LOAD))
-		index_grow(&store->index);
+		index_grow(&store->index, 1);
 	if (loser) {
 		uint64_t lost = item_size_of(item_get_lengths(item_at(store, loser)));
 
@@ -159,6 +159,18 @@ static void adopt_items(struct store_worker *worker, uint32_t page)
 	}
 }
 
+/* As many buckets as there were. With the same hash every one of them then gets the keys it had,
+ * and a full store needs not one page more than it had. If the header says nonsense: few, and let
+ * them grow. */
+static uint64_t find_bucket_count(const struct store *store)
+{
+	uint64_t count = store->header->bucket_count;
+
+	if (count < SEGMENT_BUCKETS || count > (uint64_t)store->pool.free_pages << SEGMENT_BITS)
+		return SEGMENT_BUCKETS;
+	return count;
+}
+
 /* All runs first, so that nothing new is made where items are; then the index; then the items. */
 static enum rmr_status rebuild(struct store *store, const struct page_info *old)
 {
@@ -167,7 +179,8 @@ static enum rmr_status rebuild(struct store *store, const struct page_info *old)
 	enum rmr_status status;
 
 	adopt_runs(store, old);
-	if (!index_init(&store->index, store->memory, store->header, &store->pool))
+	if (!index_init(&store->index, store->memory, store->header, &store->pool,
+			find_bucket_count(store)))
 		return error_set(RMR_NO_MEMORY, "no page is left for the index");
 	status = store_worker_open(store, &worker);
 	if (status != RMR_OK)

@@ -133,8 +133,6 @@ enum rmr_status store_open_parts(struct store *store)
 
 	header->clock_offset_ms = find_clock_offset();
 	status = fill_random(&header->instance, sizeof(header->instance));
-	if (status == RMR_OK)
-		status = fill_random(&header->hash_seed, sizeof(header->hash_seed));
 	if (status != RMR_OK)
 		return status;
 	store->heat = (void *)(store->memory + header->heat);
@@ -170,11 +168,14 @@ enum rmr_status store_create(const struct store_options *options, struct store *
 		return status;
 	plan(store->header, options->size);
 	atomic_store(&store->header->next_version, 1);
-	status = store_open_parts(store);
+	status = fill_random(&store->header->hash_seed, sizeof(store->header->hash_seed));
+	if (status == RMR_OK)
+		status = store_open_parts(store);
 	if (status == RMR_OK) {
 		page_pool_adopt(&store->pool, store->pool.first,
 				store->pool.count - store->pool.first, PAGE_FREE, 0);
-		if (!index_init(&store->index, store->memory, store->header, &store->pool))
+		if (!index_init(&store->index, store->memory, store->header, &store->pool,
+				SEGMENT_BUCKETS))
 			status = error_set(RMR_NO_MEMORY, "no page for the index");
 	}
 	if (status == RMR_OK)

@@ -235,8 +235,8 @@ typedef bool (*store_scan_fn)(void *context, const void *key, size_t key_length,
 
 /* Goes on at *cursor, 0 at first, with about `count` keys at most, and leaves the place to go on
  * at; 0 when the end is reached. A key that is there from the first call to the last is seen at
- * least once, sometimes twice. The function sees a bucket's keys in the order of their hash tags; if
- * it ends the scan, the next call begins with the first key of that tag, so it has to have room
+ * least once, sometimes twice. The function sees a bucket's keys in the order of their hash tags;
+ * if it ends the scan, the next call begins with the first key of that tag, so it has to have room
  * for all keys of a bucket that share a tag: mostly one, seldom two. */
 void store_scan(struct store_worker *worker, uint64_t *cursor, size_t count, store_scan_fn fn,
 		void *context);

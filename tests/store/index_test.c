@@ -45,7 +45,8 @@ static void open_bench(struct bench *bench)
 	CHECK(bench->table);
 	page_pool_init(&bench->pool, bench->table, FIRST, PAGES);
 	page_pool_adopt(&bench->pool, FIRST, PAGES - FIRST, PAGE_FREE, 0);
-	CHECK(index_init(&bench->index, bench->memory, bench->header, &bench->pool));
+	CHECK(index_init(&bench->index, bench->memory, bench->header, &bench->pool,
+			 SEGMENT_BUCKETS));
 }
 
 static void close_bench(struct bench *bench)
@@ -140,7 +141,7 @@ static void take_out(struct bench *bench, uint64_t offset)
 static void grow_to(struct bench *bench, uint64_t count)
 {
 	while (index_bucket_count(&bench->index) < count)
-		CHECK_EQ(index_grow(&bench->index), INDEX_GREW);
+		CHECK_EQ(index_grow(&bench->index, 1), INDEX_GREW);
 }
 
 static void test_empty(void)
@@ -182,7 +183,7 @@ static void test_grow_and_change(void)
 		in[i] = !in[i];
 		keys += in[i] ? 1 : -1;
 		if (keys > index_bucket_count(&bench.index) * INDEX_LOAD)
-			CHECK_EQ(index_grow(&bench.index), INDEX_GREW);
+			CHECK_EQ(index_grow(&bench.index, 1), INDEX_GREW);
 		if (step % COUNT == 0)
 			check_valid(&bench, keys);
 	}
@@ -297,13 +298,13 @@ static void test_no_page_to_grow(void)
 	CHECK(add(&bench, offset));
 	CHECK(take_all_pages(&bench) > 0);
 	for (int i = 0; i < 3; i++)
-		CHECK_EQ(index_grow(&bench.index), INDEX_NO_PAGE);
+		CHECK_EQ(index_grow(&bench.index, 1), INDEX_NO_PAGE);
 	CHECK_EQ(index_bucket_count(&bench.index), SEGMENT_BUCKETS);
 	check_valid(&bench, 1);
 	CHECK(find(&bench, offset));
 	give_page(&bench);
 	grow_to(&bench, 2 * SEGMENT_BUCKETS);
-	CHECK_EQ(index_grow(&bench.index), INDEX_NO_PAGE);
+	CHECK_EQ(index_grow(&bench.index, 1), INDEX_NO_PAGE);
 	check_valid(&bench, 1);
 	CHECK(find(&bench, offset));
 	close_bench(&bench);
@@ -351,7 +352,7 @@ static void test_split_without_overflow(void)
 	check_valid(&bench, keys);
 	give_page(&bench);
 	for (int i = 0; i < 3; i++) {
-		CHECK_EQ(index_grow(&bench.index), INDEX_FULL);
+		CHECK_EQ(index_grow(&bench.index, 1), INDEX_FULL);
 		check_valid(&bench, keys);
 		CHECK_EQ(bench.index.overflow_used, SEGMENT_BUCKETS - 1);
 	}

@@ -3,9 +3,9 @@
  *
  * A process writes to a store in memory that it shares with the test, and is killed at a random
  * moment; so is one that restores the store from that memory. Then the test restores it, and the
- * next process goes on with it, many times in a row. Each key has an entry, shared too, that says what is there before the
- * operation that is under way, and what is there after it: one of both must be found, whole. What
- * was answered is never lost.
+ * next process goes on with it, many times in a row. Each key has an entry, shared too, that says
+ * what is there before the operation that is under way, and what is there after it: one of both
+ * must be found, whole. What was answered is never lost.
  */
 #include <inttypes.h>
 #include <pthread.h>

@@ -93,11 +93,37 @@ static void test_counter_that_was_replaced(void)
 	test_store_close(&test);
 }
 
+/* Every page is taken: the index must come back in the pages that it had. */
+static void test_a_full_store(void)
+{
+	struct test_store test;
+	struct store_stats before, after;
+	char key[16];
+
+	test_store_open(&test, 2 * MIB, STORE_REJECT);
+	for (int i = 0;; i++) {
+		snprintf(key, sizeof(key), "key%d", i);
+		if (put_text(test.worker, key, "a value of some length, so that it is full soon",
+			     NULL) != STORE_OK)
+			break;
+	}
+	store_stats(test.store, &before);
+	for (int i = 0; i < 20; i++) {
+		test_store_restart(&test);
+		test_store_check(&test);
+		store_stats(test.store, &after);
+		CHECK_EQ(after.keys, before.keys);
+		CHECK_EQ(after.index, before.index);
+	}
+	test_store_close(&test);
+}
+
 static const struct test tests[] = {
 	{"equal", test_equal},
 	{"equal_when_evicting", test_equal_evicting},
 	{"a_counter_that_was_ending", test_counter_that_was_ending},
 	{"a_counter_that_was_replaced", test_counter_that_was_replaced},
+	{"a_full_store", test_a_full_store},
 };
 
 int main(int argc, char **argv)
