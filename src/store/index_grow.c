@@ -57,7 +57,8 @@ static bool add_segment(struct index *index, uint64_t number)
 	return true;
 }
 
-/* Moves to `upper`, which is empty, what belongs there. False: no memory, and nothing has changed. */
+/* Moves to `upper`, which is empty, what belongs there. False: no memory, and nothing has changed.
+ * */
 static bool redistribute(struct index *index, struct index_lock *lower, struct index_lock *upper)
 {
 	unsigned depth = bucket_depth(lower->header);

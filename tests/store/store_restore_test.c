@@ -3,6 +3,7 @@
  *
  * For writers that die in the middle see store_crash_test.c, for broken memory store_damage_test.c.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
