@@ -64,6 +64,14 @@ static uint64_t take_cell(struct cells *cells)
 	return cell;
 }
 
+/* Of a cell that nobody ever saw. */
+static void give_cell(struct cells *cells, uint64_t cell)
+{
+	spin_lock_take(&cells->lock);
+	cells->free[cells->free_count++] = (uint32_t)cell;
+	spin_lock_give(&cells->lock);
+}
+
 static void retire_cell(struct cells *cells, uint64_t cell)
 {
 	atomic_store(&cells->cells[cell], STORE_COUNTER_GONE);
@@ -227,7 +235,7 @@ static enum store_status create(struct store_worker *worker, struct store_put *p
 		status = store_draft_commit(worker, put, &draft, info);
 	}
 	if (status != STORE_OK)
-		retire_cell(&store->cells, cell);
+		give_cell(&store->cells, cell);
 	return status;
 }
 
@@ -240,7 +248,7 @@ static enum store_status convert(struct store_worker *worker, const void *key, s
 	uint8_t text[MAX_DIGITS];
 	struct store_info old;
 	enum store_status status = store_get(worker, key, key_length, text, sizeof(text), &old);
-	int64_t number;
+	int64_t number, sum_of_both;
 	uint64_t now;
 
 	if (status == STORE_NO_ROOM ||
@@ -248,15 +256,15 @@ static enum store_status convert(struct store_worker *worker, const void *key, s
 		return STORE_NOT_A_NUMBER;
 	if (status != STORE_OK)
 		return status;
-	if (delta > STORE_COUNTER_MAX || delta < STORE_COUNTER_MIN || !is_in_range(number + delta))
+	if (__builtin_add_overflow(number, delta, &sum_of_both) || !is_in_range(sum_of_both))
 		return STORE_OUT_OF_RANGE;
 	now = store_clock_ms(worker->store);
 	if (old.expires_ms)
 		put.ttl_ms = old.expires_ms > now ? old.expires_ms - now : 1;
 	put.condition = STORE_IF_VERSION;
 	put.version = old.version;
-	*sum = number + delta;
-	return create(worker, &put, number + delta, info);
+	*sum = sum_of_both;
+	return create(worker, &put, sum_of_both, info);
 }
 
 enum store_status store_add(struct store_worker *worker, const void *key, size_t key_length,

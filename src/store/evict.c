@@ -13,8 +13,9 @@
 
 /* Places that the hand passes in one call before it takes the next best item, hot or not: what a
  * put may cost is bounded. */
-#define MAX_VISITS 2048
-#define AT_ONCE	   16u
+#define MAX_VISITS	2048
+#define TOO_MANY_VISITS (16 * MAX_VISITS)
+#define AT_ONCE		16u
 
 bool evict_at(struct store_worker *worker, uint64_t offset)
 {
@@ -56,9 +57,9 @@ static bool cool_down(struct store *store, uint64_t offset)
 
 void evict_finish_lap(struct class_pace *pace)
 {
-	uint64_t now = clock_now_ns();
+	uint64_t now = clock_now_ns(), began = pace->lap_began_ns;
 
-	pace->last_lap_ns = now - pace->lap_began_ns;
+	pace->last_lap_ns = began < now ? now - began : 0;
 	pace->lap_began_ns = now;
 }
 
@@ -80,8 +81,9 @@ bool evict_some(struct store_worker *worker, unsigned slab_class)
 	bool lapped;
 
 	spin_lock_take(&pace->evicting);
-	/* Twice round, and nothing could be evicted: all is pinned, or not an item. */
-	while (evicted < wanted && limit < 2) {
+	/* Twice round, or for long, and nothing could be evicted: all is pinned, or not an item. The
+	 * next call goes on from here. */
+	while (evicted < wanted && limit < 2 && visits < TOO_MANY_VISITS) {
 		/* Not more than are wanted, for all of them may be cold. */
 		unsigned missing = wanted - evicted;
 		unsigned count = slab_hand_next(&store->slab, slab_class, offsets,

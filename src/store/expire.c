@@ -89,9 +89,15 @@ static size_t sweep_page(struct store_worker *worker, uint32_t page, uint64_t no
 	size_t ended = 0;
 
 	atomic_store(&info->soonest_ms, UINT64_MAX);
+	/* The bound is stored before the versions are loaded: of a writer and us at least one sees
+	 * what the other did (life_note_expiry). */
+	atomic_thread_fence(memory_order_seq_cst);
 	for (uint32_t i = 0; i < class->span_places; i++)
 		ended += sweep_item(worker, ((uint64_t)page << STORE_PAGE_BITS) + i * class->size,
 				    now);
+	/* If it became another span meanwhile, that one is looked at next time. */
+	if (info->size_class != number)
+		atomic_store(&info->soonest_ms, now);
 	*looked_at += class->span_places;
 	return ended;
 }

@@ -9,6 +9,8 @@
 
 /* How many keys ahead of the one that is copied their items are fetched. */
 #define MANY_AT_ONCE 16
+/* Values longer than this are not copied with the bucket locked. */
+#define LONG_COPY 4096u
 
 static void describe(const struct sight *found, struct store_info *info)
 {
@@ -39,13 +41,25 @@ static bool lock_key(struct store_worker *worker, uint64_t hash, const void *key
 	return false;
 }
 
+/* A long value: it is pinned while it is copied, so that nobody waits for the bucket. It is locked, and
+ * unlocked afterwards. */
+static void copy_pinned(struct store_worker *worker, struct index_lock *lock, struct item *item,
+			void *value, size_t length)
+{
+	struct store_view view = {.item = item};
+
+	atomic_fetch_add(&item->expiry, ITEM_PIN);
+	index_unlock(lock);
+	memcpy(value, item_value(item), length);
+	store_unpin(worker, &view);
+}
+
 /* As store_get, with the bucket locked: whatever it is, this is certain. */
 static enum store_status get_locked(struct store_worker *worker, uint64_t hash, const void *key,
 				    size_t key_length, void *value, size_t room,
 				    struct store_info *info)
 {
 	struct store *store = worker->store;
-	enum store_status status = STORE_OK;
 	struct index_lock lock;
 	struct index_slot slot;
 	struct store_info found;
@@ -56,23 +70,24 @@ static enum store_status get_locked(struct store_worker *worker, uint64_t hash, 
 		return STORE_NOT_FOUND;
 	item = slot_item(store, &slot);
 	life_describe(store, item, &found);
-	if (found.value_length > room) {
-		status = STORE_NO_ROOM;
-	} else if (found.cell == STORE_NO_CELL) {
-		memcpy(value, item_value(item), found.value_length);
-	} else {
-		/* Read once: peers count on meanwhile. */
+	/* Read once: peers count on meanwhile. */
+	if (found.cell != STORE_NO_CELL)
 		found.value_length = cells_format(store, item, text);
-		if (found.value_length > room)
-			status = STORE_NO_ROOM;
-		else
-			memcpy(value, text, found.value_length);
-	}
 	heat_up(store, found.offset);
-	index_unlock(&lock);
 	if (info)
 		*info = found;
-	return status;
+	if (found.value_length > room) {
+		index_unlock(&lock);
+		return STORE_NO_ROOM;
+	}
+	if (found.value_length > LONG_COPY && item_pins(item) < ITEM_MAX_PINS) {
+		copy_pinned(worker, &lock, item, value, found.value_length);
+		return STORE_OK;
+	}
+	memcpy(value, found.cell == STORE_NO_CELL ? (char *)item_value(item) : text,
+	       found.value_length);
+	index_unlock(&lock);
+	return STORE_OK;
 }
 
 static inline __attribute__((always_inline)) enum store_status get_hashed(

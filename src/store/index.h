@@ -113,6 +113,17 @@ static inline uint64_t index_bucket_count(const struct index *index)
 	return atomic_load_explicit(&index->header->bucket_count, memory_order_relaxed);
 }
 
+/* The same, when nobody is growing it: no key is in a bucket beyond. */
+static inline uint64_t index_settled_count(struct index *index)
+{
+	uint64_t count;
+
+	spin_lock_take(&index->growing);
+	count = index_bucket_count(index);
+	spin_lock_give(&index->growing);
+	return count;
+}
+
 /* The hash of an item's key, which must not change meanwhile. */
 uint64_t index_hash_of(const struct index *index, const struct item *item);
 

@@ -13,7 +13,7 @@
  *	life		an item's birth and end, with all that goes with it
  *	get, put, expire, counter, scan		operations
  *	evict, room	making room: one item of a class; whole spans and runs
- *	store		create, destroy, workers; restore; stats; valid
+ *	store		create, destroy, workers; restore; stats, and store_is_valid
  *
  * Locks, in the order in which they are taken: a class's eviction; reclaim; growing; a bucket; a
  * worker's cache; a class; overflow buckets; pages. The cells' lock is taken within a bucket's,

@@ -29,7 +29,7 @@ uint64_t item_checksum(uint64_t offset, uint64_t version, uint64_t expiry, uint6
 }
 
 void item_publish(struct item *item, uint64_t offset, uint64_t version, uint64_t expiry,
-		  uint64_t body_hash)
+		  uint64_t body_hash, bool is_pending)
 {
 	uint64_t checksum =
 		item_checksum(offset, version, expiry, item_get_lengths(item), body_hash);
@@ -37,12 +37,33 @@ void item_publish(struct item *item, uint64_t offset, uint64_t version, uint64_t
 	atomic_store_explicit(&item->expiry, expiry, memory_order_relaxed);
 	atomic_store_explicit(&item->checksum, checksum, memory_order_relaxed);
 	/* Release: who sees the version sees all of the item. */
+	atomic_store_explicit(&item->version, is_pending ? version | ITEM_PENDING : version,
+			      memory_order_release);
+}
+
+void item_confirm(struct item *item)
+{
+	uint64_t version = atomic_load_explicit(&item->version, memory_order_relaxed);
+
+	/* Release: what had to be done before is done. */
+	atomic_store_explicit(&item->version, version & ~ITEM_PENDING, memory_order_release);
+}
+
+void item_recover(struct item *item, uint64_t offset)
+{
+	uint64_t version = item_version(item) & ~ITEM_PENDING;
+
+	atomic_store_explicit(&item->checksum,
+			      item_checksum(offset, version, item_expiry(item),
+					    item_get_lengths(item), item_body_hash(item)),
+			      memory_order_relaxed);
 	atomic_store_explicit(&item->version, version, memory_order_release);
 }
 
 /*
- * Expiry and checksum change one after the other. A reader in the arena looks at the expiry alone,
- * which is one word; one that fetched both in between finds that they do not fit, and looks again.
+ * Expiry and checksum change one after the other, and meanwhile the item is pending: a reader that
+ * fetched it asks, one in the arena sees that the bucket is locked. Whoever is killed in between
+ * leaves an item that restore can mend.
  */
 void item_set_expiry(struct item *item, uint64_t offset, uint64_t expiry)
 {
@@ -53,12 +74,15 @@ void item_set_expiry(struct item *item, uint64_t offset, uint64_t expiry)
 
 	checksum ^= item_checksum(offset, version, word & ITEM_EXPIRY_MASK, lengths, 0);
 	checksum ^= item_checksum(offset, version, expiry, lengths, 0);
+	atomic_store_explicit(&item->version, version | ITEM_PENDING, memory_order_relaxed);
+	atomic_thread_fence(memory_order_release);
 	/* Views may be unpinned meanwhile, which changes the upper bits. */
 	while (!atomic_compare_exchange_weak_explicit(&item->expiry, &word,
 						      (word & ~ITEM_EXPIRY_MASK) | expiry,
 						      memory_order_relaxed, memory_order_relaxed))
 		;
-	atomic_store_explicit(&item->checksum, checksum, memory_order_release);
+	atomic_store_explicit(&item->checksum, checksum, memory_order_relaxed);
+	item_confirm(item);
 }
 
 bool item_is_complete(const struct item *item, uint64_t offset, uint64_t room)

@@ -63,9 +63,16 @@ void item_write_key(struct item *item, const void *key, size_t key_length, uint6
 /* The part of the checksum that key and value make. */
 uint64_t item_body_hash(const struct item *item);
 
-/* Completes the item: expiry, checksum, and last the version, from when on it is alive. */
+/* Completes the item: expiry, checksum, and last the version, from when on it is alive; pending, if
+ * there is another one to be killed before anybody may believe it. */
 void item_publish(struct item *item, uint64_t offset, uint64_t version, uint64_t expiry,
-		  uint64_t body_hash);
+		  uint64_t body_hash, bool is_pending);
+
+/* It is pending no more. */
+void item_confirm(struct item *item);
+
+/* For restore: what was pending when its writer ended is taken as it is. */
+void item_recover(struct item *item, uint64_t offset);
 
 /* Changes the expiry of a living item. The bucket is locked. */
 void item_set_expiry(struct item *item, uint64_t offset, uint64_t expiry);

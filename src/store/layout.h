@@ -21,7 +21,7 @@
  *
  * A bucket is one cache line: a header and seven slots. A slot names an item:
  *
- *	 63     48 47   40 39                0	  63          32 31        7 6   1 0
+ *	 63     48 47   40 39                0	  63          35 34        7 6   1 0
  *	+---------+-------+-------------------+	 +--------------+-----------+-----+------+
  *	|   tag   | class | item's offset / 8 |	 |   sequence   | overflow  |depth| lock |
  *	+---------+-------+-------------------+	 +--------------+-----------+-----+------+
@@ -49,7 +49,9 @@
  *
  * A version of 0 means that there is no item: never was, not complete yet, or dead. The checksum is
  * of everything else, its place included (item.h). Key and value never change while the version
- * is not 0; expiry and checksum do when somebody changes the time to live.
+ * is not 0; expiry and checksum do when somebody changes the time to live. An item whose version
+ * has the bit ITEM_PENDING is not to be believed yet: it is replacing another one that is still
+ * alive, or is just being changed. The checksum is that of the version without the bit.
  */
 #ifndef STORE_LAYOUT_H
 #define STORE_LAYOUT_H
@@ -92,6 +94,8 @@ struct store_header {
 	uint64_t reserved[5];
 	/* Grows while everybody reads. */
 	_Alignas(64) _Atomic uint64_t bucket_count;
+	/* Counts items that were moved to another place with their version (reader.c). */
+	_Atomic uint64_t moves;
 	/* All versions below this one may have been given out. */
 	_Alignas(64) _Atomic uint64_t next_version;
 };
@@ -110,7 +114,7 @@ static_assert(sizeof(struct store_header) == 256, "layout");
 #define SEGMENT_BITS	   10 /* buckets of a segment, which is a page */
 #define SEGMENT_BUCKETS	   ((uint64_t)1 << SEGMENT_BITS)
 #define MAX_DEPTH	   40u
-#define MAX_OVERFLOW_BITS  25
+#define MAX_OVERFLOW_BITS  28
 #define MAX_OVERFLOW_COUNT ((uint64_t)1 << MAX_OVERFLOW_BITS)
 
 struct bucket {
@@ -140,12 +144,12 @@ static inline uint64_t bucket_overflow(uint64_t header)
 
 static inline uint32_t bucket_sequence(uint64_t header)
 {
-	return header >> 32;
+	return (uint32_t)(header >> 35);
 }
 
 static inline uint64_t bucket_header(uint32_t sequence, uint64_t overflow, unsigned depth)
 {
-	return (uint64_t)sequence << 32 | overflow << 7 | (uint64_t)depth << 1;
+	return (uint64_t)sequence << 35 | overflow << 7 | (uint64_t)depth << 1;
 }
 
 static inline uint64_t slot_make(uint16_t tag, unsigned size_class, uint64_t offset)
@@ -208,6 +212,7 @@ struct item {
 
 static_assert(sizeof(struct item) == 32, "layout");
 
+#define ITEM_PENDING	 ((uint64_t)1 << 63) /* of the version */
 #define ITEM_EXPIRY_MASK (((uint64_t)1 << 48) - 1)
 #define ITEM_MAX_VALUE	 (((uint64_t)1 << 40) - 1)
 #define ITEM_ALIGN	 8u

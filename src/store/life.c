@@ -1,11 +1,12 @@
 /*
  * Life: how items begin, move and end, with everything that depends on them.
  *
- * The order in which an item is replaced is what makes reading without asking right: the new one is
- * complete, then the old one is dead, then the slot points at the new one, then the lock is given
- * back, then the writer is answered. Whoever reads the old item by a location that it remembered
- * looked before the kill; whoever reads the new one looks after it; in between there is nothing to
- * be read, and the reader asks.
+ * The order in which an item is replaced is what makes reading without asking right: the new one
+ * is complete but pending, then the old one is dead, then the new one is confirmed, then the slot
+ * points at it, then the lock is given back, then the writer is answered. Whoever reads the old
+ * item by a location that it remembered looked before the kill; whoever reads the new one, and be
+ * it because an old slot named that place by chance, looks after it; in between there is nothing to
+ * be believed, and the reader asks.
  */
 #include <string.h>
 
@@ -18,7 +19,7 @@ void life_describe(const struct store *store, const struct item *item, struct st
 	uint64_t lengths = item_get_lengths(item);
 
 	*info = (struct store_info){
-		.version = item_version(item),
+		.version = item_version(item) & ~ITEM_PENDING,
 		.value_length = item_value_length(lengths),
 		.expires_ms = item_expiry(item),
 		.offset = offset_of(store, item),
@@ -105,8 +106,12 @@ void life_note_expiry(struct store *store, uint64_t offset, uint64_t expires_ms)
 {
 	uint32_t page = slab_page_of(&store->slab, offset);
 	_Atomic uint64_t *soonest = &store->pool.table[page].soonest_ms;
-	uint64_t now = atomic_load(soonest);
+	uint64_t now;
 
+	/* The item's version is stored before the bound is loaded; sweep_page() has the other half.
+	 */
+	atomic_thread_fence(memory_order_seq_cst);
+	now = atomic_load(soonest);
 	while (expires_ms < now && !atomic_compare_exchange_weak(soonest, &now, expires_ms))
 		;
 }
@@ -122,7 +127,7 @@ static void move_to(struct store *store, uint64_t from, uint64_t to)
 
 	atomic_store_explicit(&new->lengths, lengths, memory_order_relaxed);
 	memcpy(new->key, old->key, item_size_of(lengths) - sizeof(*old));
-	item_publish(new, to, version, expiry, body_hash);
+	item_publish(new, to, version, expiry, body_hash, true);
 	atomic_store_explicit(heat_of(store, to), atomic_load(heat_of(store, from)),
 			      memory_order_relaxed);
 }
@@ -146,6 +151,8 @@ bool life_move(struct store_worker *worker, uint64_t offset)
 	}
 	move_to(store, offset, to);
 	atomic_store_explicit(&item->version, 0, memory_order_release);
+	item_confirm(item_at(store, to));
+	atomic_fetch_add_explicit(&store->header->moves, 1, memory_order_release);
 	index_replace(&slot, slot_make(slot_tag(slot.slot), slot_class(slot.slot), to));
 	if (item_expiry(item_at(store, to)))
 		life_note_expiry(store, to, item_expiry(item_at(store, to)));

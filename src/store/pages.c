@@ -120,7 +120,9 @@ uint32_t page_pool_take(struct page_pool *pool, uint32_t pages, enum page_use us
 
 	spin_lock_take(&pool->lock);
 	/* An exact fit first, for the common single page. */
-	if (pages < 4 && pool->bins[pages])
+	if (pages < pool->least)
+		page = 0;
+	else if (pages < 4 && pool->bins[pages])
 		page = pool->bins[pages];
 	else if (pages && pages <= pool->free_pages)
 		page = find_run(pool, pages);
@@ -142,7 +144,7 @@ uint32_t page_pool_take_high(struct page_pool *pool, enum page_use use)
 
 	spin_lock_take(&pool->lock);
 	below = pool->floor > pool->first ? page_use(pool, pool->floor - 1) : PAGE_BODY;
-	if (below == PAGE_FREE || below == PAGE_FREE_LAST) {
+	if (pool->least <= 1 && (below == PAGE_FREE || below == PAGE_FREE_LAST)) {
 		page = pool->floor - 1;
 		head = below == PAGE_FREE ? page : pool->table[page].head;
 		run = pool->table[head].run;
@@ -154,6 +156,13 @@ uint32_t page_pool_take_high(struct page_pool *pool, enum page_use use)
 	}
 	spin_lock_give(&pool->lock);
 	return page ? page : page_pool_take(pool, 1, use, 0);
+}
+
+void page_pool_hold(struct page_pool *pool, uint32_t least)
+{
+	spin_lock_take(&pool->lock);
+	pool->least = least;
+	spin_lock_give(&pool->lock);
 }
 
 void page_pool_give(struct page_pool *pool, uint32_t page)

@@ -70,6 +70,7 @@ struct page_pool {
 	uint32_t count; /* of all pages: the end */
 	struct spin_lock lock;
 	uint32_t free_pages;
+	uint32_t least; /* shorter runs are not given out just now */
 	uint32_t floor; /* the lowest page that was taken from the upper end */
 	uint32_t hand;	/* the head of a run, where making room goes on */
 	uint32_t bins[PAGE_BINS];
@@ -89,6 +90,10 @@ uint32_t page_pool_take(struct page_pool *pool, uint32_t pages, enum page_use us
 
 /* One page, as high as possible. */
 uint32_t page_pool_take_high(struct page_pool *pool, enum page_use use);
+
+/* Until it is called with 0, only runs of at least so many pages are given out: somebody is about to
+ * take one that is just being made free. */
+void page_pool_hold(struct page_pool *pool, uint32_t least);
 
 /* Of a run in use, its first page. */
 void page_pool_give(struct page_pool *pool, uint32_t page);

@@ -96,14 +96,14 @@ static bool swing(struct store_worker *worker, const struct store_draft *draft,
 		heat = atomic_load_explicit(heat_of(store, slot_offset(old->slot)),
 					    memory_order_relaxed);
 		item_publish(draft->item, offset, worker_next_version(worker, item_version(item)),
-			     expiry, body_hash);
+			     expiry, body_hash, true);
 	} else {
 		/* The other order would do as well, as long as nobody is answered. This one needs
 		 * no way back when there is no slot: readers see a locked bucket. */
 		if (!index_add(&store->index, lock, slot))
 			return false;
-		item_publish(draft->item, offset, worker_next_version(worker, 0), expiry,
-			     body_hash);
+		item_publish(draft->item, offset, worker_next_version(worker, 0), expiry, body_hash,
+			     false);
 	}
 	atomic_store_explicit(heat_of(store, offset), heat, memory_order_relaxed);
 	if (expiry)
@@ -120,6 +120,7 @@ static void replace(struct store_worker *worker, const struct store_draft *draft
 	uint64_t size = item_size_of(item_get_lengths(item));
 	bool is_free = life_kill(worker, item);
 
+	item_confirm(draft->item);
 	index_replace(old, slot_make(hash_tag(draft->hash), draft->size_class,
 				     offset_of(store, draft->item)));
 	index_unlock(lock);

@@ -15,19 +15,21 @@
  *
  * 2. A miss is one such look at the whole chain: at that moment the key was not there.
  *
- * 3. A hit is a look that found the key at an offset with a version; then a copy; then another look
- *    (cheap: if the header still is the same, it is the same look) that finds the same offset with
- *    the same version. Versions are never used twice, and an item that left the index never comes
- *    back, so it was there all the time, and bytes of an item that is there do not change: the copy
- *    is whole. At the first look it was the key's current value. Bytes that merely look like an
- *    item, in memory that was given to something else, do not help anyone: the second look goes by
- *    the index, not by the bytes.
+ * 3. A hit is a look that found the key at an offset with a version; then a copy; then another
+ *    look (cheap: if the header still is the same, it is the same look) that finds the same offset
+ *    with the same version, while no item was moved. Versions are never used twice, and an item
+ *    that left its place comes back to it only by being moved, which is counted; so it was there
+ *    all the time, and bytes of an item that is there do not change: the copy is whole. At the
+ *    first look it was the key's current value. Bytes that merely look like an item, in memory that
+ *    was given to something else, do not help anyone: the second look goes by the index, not by the
+ *    bytes. (The count of moves is read after the first look. If the item was moved away and back
+ *    before that, the copy is of what came back.)
  *
  * 4. The expiry may change in place. It is one word; each value of it was true when it was read.
  *    Whoever finds it passed asks, for it may have been moved on meanwhile.
  *
- * The sequence has 32 bits: a reader that is stopped within one look while a multiple of 2^32
- * changes, no more and no less, are made to that one bucket (a quarter of an hour of nothing else)
+ * The sequence has 29 bits: a reader that is stopped within one look while a multiple of 2^29
+ * changes, no more and no less, are made to that one bucket (minutes of nothing else)
  * would not notice. Nothing else here depends on time.
  */
 #include "store/reader.h"
@@ -45,8 +47,11 @@ enum rmr_status reader_init(struct reader *reader, const void *memory, size_t si
 	const struct store_header *header = memory;
 	uint64_t directory_size;
 
-	if (size < sizeof(*header) || header->magic != STORE_MAGIC)
+	if (size < sizeof(*header) ||
+	    __atomic_load_n(&header->magic, __ATOMIC_ACQUIRE) != STORE_MAGIC)
 		return error_set(RMR_PROTOCOL, "this memory holds no store");
+	if (header->instance == 0)
+		return error_set(RMR_PROTOCOL, "this store is being restored; try again later");
 	if (header->layout_version != STORE_LAYOUT_VERSION || header->page_size != STORE_PAGE_SIZE)
 		return error_set(RMR_PROTOCOL,
 				 "a store of layout %u with pages of %u, not %u with %zu: update "
@@ -118,16 +123,19 @@ enum look reader_look_further(const struct reader *reader, uint64_t hash, const 
 }
 
 bool reader_is_still_there(const struct reader *reader, uint64_t hash, const void *key,
-			   size_t key_length, const struct sight *sight)
+			   size_t key_length, const struct sight *sight, uint64_t moves)
 {
 	struct sight again;
 
 	for (int looks = 0; looks < READER_MAX_LOOKS; looks++) {
 		enum look seen = reader_look(reader, hash, key, key_length, &again);
 
+		/* The count of moves comes after the look, which is an acquire. */
 		if (seen != LOOK_AGAIN)
 			return seen == LOOK_FOUND && again.offset == sight->offset &&
-			       again.version == sight->version;
+			       again.version == sight->version &&
+			       atomic_load_explicit(&reader->header->moves, memory_order_acquire) ==
+				       moves;
 		cpu_relax();
 	}
 	return false;
@@ -138,7 +146,11 @@ enum reader_status reader_get_hashed(const struct reader *reader, uint64_t hash,
 				     struct reader_item *item)
 {
 	struct sight sight;
-	enum reader_status status = reader_try(reader, hash, key, key_length, value, room, &sight);
+	enum reader_status status;
+
+	if (key_length < 1 || key_length > STORE_MAX_KEY)
+		return READER_MISS;
+	status = reader_try(reader, hash, key, key_length, value, room, &sight);
 
 	if (status == READER_FOUND || status == READER_NO_ROOM)
 		*item = (struct reader_item){.offset = sight.offset,

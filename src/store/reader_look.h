@@ -15,8 +15,12 @@
 #include "store/racy.h"
 #include "store/reader.h"
 
-/* Looks until somebody is asked. Writers hold a bucket for well under a microsecond. */
+/* Looks until somebody is asked. Writers mostly hold a bucket for less than a
+ * microsecond. */
 #define READER_MAX_LOOKS 64
+/* Copies of a long value that were in vain until somebody is asked. */
+#define READER_LONG	   65536u
+#define READER_MAX_SPOILED 3
 /* What an item has beside its value, at most. */
 #define ITEM_MAX_EXTRA (sizeof(struct item) + STORE_MAX_KEY + ITEM_WIDE_ALIGN)
 
@@ -42,7 +46,7 @@ enum look reader_look_further(const struct reader *reader, uint64_t hash, const 
 
 /* After the copy, when somebody was at the bucket: whether what was seen is still there. */
 bool reader_is_still_there(const struct reader *reader, uint64_t hash, const void *key,
-			   size_t key_length, const struct sight *sight);
+			   size_t key_length, const struct sight *sight, uint64_t moves);
 
 static inline uint64_t reader_bucket_count(const struct reader *reader)
 {
@@ -144,9 +148,11 @@ static inline __attribute__((always_inline)) enum reader_status reader_try(
 	const struct reader *reader, uint64_t hash, const void *key, size_t key_length, void *value,
 	size_t room, struct sight *sight)
 {
+	int spoiled = 0;
+
 	for (int looks = 0; looks < READER_MAX_LOOKS; looks++) {
 		enum look seen = reader_look(reader, hash, key, key_length, sight);
-		uint64_t length;
+		uint64_t length, moves;
 
 		if (seen == LOOK_MISS)
 			return READER_MISS;
@@ -162,12 +168,16 @@ static inline __attribute__((always_inline)) enum reader_status reader_try(
 			return READER_FOUND;
 		if (length > room)
 			return READER_NO_ROOM;
+		moves = atomic_load_explicit(&reader->header->moves, memory_order_acquire);
 		racy_copy(value,
 			  (const uint8_t *)sight->item + item_value_offset(key_length, length),
 			  length);
 		if (reader_is_unchanged(sight) ||
-		    reader_is_still_there(reader, hash, key, key_length, sight))
+		    reader_is_still_there(reader, hash, key, key_length, sight, moves))
 			return READER_FOUND;
+		/* A long value that changes while it is copied will do so again. */
+		if (length > READER_LONG && ++spoiled == READER_MAX_SPOILED)
+			break;
 	}
 	return READER_ASK;
 }

@@ -8,6 +8,7 @@
  *	an item that is not complete	its version is 0 or its checksum wrong: a free place
  *	the new and the old item	the one with the higher version stays; its writer had no
  *	of a key			answer yet, so either would have been right
+ *	an item that is pending		its writer had done all but say so; it stays
  *	two copies of an item that	they have the same version; one stays
  *	was moved
  *	half-written entries of the	runs are checked before they are taken; what makes no
@@ -110,6 +111,8 @@ static bool adopt_place(struct store_worker *worker, uint64_t offset, unsigned s
 	uint64_t size = item_size_of(item_get_lengths(item)), loser;
 	uint64_t expiry = item_expiry(item);
 
+	if (item_version(item) & ITEM_PENDING && size <= room)
+		item_recover(item, offset);
 	if (!item_is_complete(item, offset, room) || slab_class_of(size) != slab_class ||
 	    (is_counter(item) && !cells_adopt(store, item))) {
 		atomic_store(&item->version, 0);
@@ -237,6 +240,7 @@ enum rmr_status store_restore(const struct store_options *options, struct store 
 		store_destroy(store);
 		return error_set(RMR_NO_MEMORY, "a copy of the page table");
 	}
+	header->instance = 0; /* nobody is to read it now */
 	memcpy(old, store->memory + header->page_table, table);
 	memset(store->memory + header->directory, 0, header->page_table - header->directory);
 	memset(store->memory + header->heat, 0, header->size >> HEAT_BITS);

@@ -39,7 +39,9 @@
 
 static uint64_t age_of(const struct class_pace *pace, uint64_t now)
 {
-	uint64_t lap = now - pace->lap_began_ns, last = pace->last_lap_ns;
+	uint64_t began = pace->lap_began_ns, last = pace->last_lap_ns;
+	/* It may have begun after `now` was taken. */
+	uint64_t lap = began < now ? now - began : 0;
 
 	return lap > last ? lap : last;
 }
@@ -71,18 +73,38 @@ static bool cool_span(struct store *store, uint32_t page)
 	return cold * 2 >= class->span_places;
 }
 
-/* Moves the span's items elsewhere, or evicts them if it may. True: its pages are free,
- * or were so already. The reclaim
- * lock is held. */
+/* Whether all that is used of a span, which is being emptied, are items that nobody has pinned: not a
+ * draft, not what views keep. Else the rest would go for nothing. */
+static bool can_be_emptied(const struct store *store, uint32_t page)
+{
+	const struct slab_class *class = span_class(store, page);
+	uint64_t begin = (uint64_t)page << STORE_PAGE_BITS;
+	uint32_t living = 0;
+
+	for (uint32_t i = 0; i < class->span_places; i++) {
+		const struct item *item = item_at(store, begin + i * class->size);
+
+		if (item_version(item) == 0)
+			continue;
+		if (item_pins(item))
+			return false;
+		living++;
+	}
+	return living >= __atomic_load_n(&store->pool.table[page].places_used, __ATOMIC_RELAXED);
+}
+
+/* Moves the span's items elsewhere, or evicts them if it may. True: its pages are free, or were so
+ * already. The reclaim lock is held. */
 static bool empty_span(struct store_worker *worker, uint32_t page, bool may_evict)
 {
 	struct store *store = worker->store;
 	const struct slab_class *class = span_class(store, page);
 	uint64_t begin = (uint64_t)page << STORE_PAGE_BITS;
-	bool going_on = true;
+	bool going_on;
 
 	if (!slab_drain_begin(&store->slab, page, store->slabs, store->worker_count))
 		return true;
+	going_on = can_be_emptied(store, page);
 	for (uint32_t i = 0; i < class->span_places && going_on; i++) {
 		uint64_t offset = begin + i * class->size;
 
@@ -235,7 +257,9 @@ static bool is_movable(struct store *store, uint32_t page, bool anyway)
 			*heat -= 1;
 			return false;
 		}
-		return item_pins(item_at(store, (uint64_t)page << STORE_PAGE_BITS)) == 0;
+		/* Without a version it is a draft. */
+		return item_version(item_at(store, (uint64_t)page << STORE_PAGE_BITS)) &&
+		       item_pins(item_at(store, (uint64_t)page << STORE_PAGE_BITS)) == 0;
 	case PAGE_SPAN:
 		return cool_span(store, page) || anyway;
 	default:
@@ -310,6 +334,8 @@ static bool make_run(struct store_worker *worker, uint32_t pages)
 	bool may_evict = worker->store->options.on_full == STORE_EVICT;
 	int laps = 0;
 
+	/* What is freed here is for us; others would take it page by page. */
+	page_pool_hold(&worker->store->pool, pages);
 	while (laps < MAX_LAPS) {
 		uint32_t page = find_window(worker->store, pages, laps > 0 || !may_evict);
 
@@ -318,6 +344,7 @@ static bool make_run(struct store_worker *worker, uint32_t pages)
 		else if (empty_window(worker, page, page + pages, may_evict))
 			return true;
 	}
+	page_pool_hold(&worker->store->pool, 0);
 	return false;
 }
 
@@ -346,10 +373,28 @@ static bool make_pages_alone(struct store_worker *worker, unsigned class, uint32
 	struct store *store = worker->store;
 	bool made;
 
-	spin_lock_take(&store->reclaim);
+	/* Whoever has it may be making room for something long. One who can help himself by evicting
+	 * does not wait for that. */
+	if (has_pages && class != SLAB_LONG && store->options.on_full == STORE_EVICT) {
+		if (!spin_lock_try(&store->reclaim))
+			return false;
+	} else {
+		spin_lock_take(&store->reclaim);
+	}
 	made = make_pages(worker, class, pages, has_pages);
 	spin_lock_give(&store->reclaim);
 	return made;
+}
+
+/* The last resort: what other workers keep of our class. */
+static bool recall_own(struct store_worker *worker, unsigned class)
+{
+	struct store *store = worker->store;
+
+	spin_lock_take(&store->reclaim);
+	slab_recall(&store->slab, class, store->slabs, store->worker_count);
+	spin_lock_give(&store->reclaim);
+	return __atomic_load_n(&store->slab.classes[class].free_places, __ATOMIC_RELAXED) > 0;
 }
 
 /* True: it is worth trying again. */
@@ -371,8 +416,9 @@ static bool make_room(struct store_worker *worker, uint64_t size)
 	if (make_pages_alone(worker, class, pages, has_pages))
 		return true;
 	/* If all that the class has is pinned or being written, others have to give. */
-	return evicting &&
-	       (evict_some(worker, class) || make_pages_alone(worker, class, pages, false));
+	return (evicting &&
+		(evict_some(worker, class) || make_pages_alone(worker, class, pages, false))) ||
+	       recall_own(worker, class);
 }
 
 /*
@@ -381,11 +427,16 @@ static bool make_room(struct store_worker *worker, uint64_t size)
  */
 uint64_t room_take(struct store_worker *worker, uint64_t size)
 {
+	unsigned class = slab_class_of(size);
+	bool needs_run = class == SLAB_LONG || worker->store->slab.classes[class].span_pages > 1;
 	int patience = worker->store->options.on_full == STORE_EVICT ? PATIENCE : 0;
 
 	for (int tries = 0; tries < TAKE_TRIES; tries++) {
 		uint64_t offset = slab_take(&worker->store->slab, &worker->slab, size);
 
+		/* What make_run() held for us: we have it now, or somebody else does. */
+		if (tries && needs_run)
+			page_pool_hold(&worker->store->pool, 0);
 		if (offset)
 			return offset;
 		if (make_room(worker, size))
@@ -426,10 +477,13 @@ bool room_for_index(struct store_worker *worker)
 		atomic_fetch_sub_explicit(&store->index_pause, 1, memory_order_relaxed);
 		return false;
 	}
-	spin_lock_take(&store->reclaim);
+	/* Whoever has it may be at it for long; the index can wait. */
+	if (!spin_lock_try(&store->reclaim))
+		return false;
 	made = __atomic_load_n(&store->pool.free_pages, __ATOMIC_RELAXED) > 0 ||
 	       make_high_page(worker) || compact(worker) ||
 	       (store->options.on_full == STORE_EVICT && make_run(worker, 1));
+	page_pool_hold(&store->pool, 0);
 	spin_lock_give(&store->reclaim);
 	if (!made)
 		atomic_store_explicit(&store->index_pause, INDEX_PAUSE, memory_order_relaxed);

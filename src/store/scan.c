@@ -17,8 +17,10 @@
 #include "store/internal.h"
 #include "store/probe.h"
 
-#define TAG_BITS  17 /* one more than a tag has */
-#define MAX_SLOTS (PROBE_MAX_CHAIN * BUCKET_SLOTS)
+/* Buckets that a call looks at, beyond one for each key that is wanted: many may be empty. */
+#define MIN_BUCKETS 1024
+#define TAG_BITS    17 /* one more than a tag has */
+#define MAX_SLOTS   (PROBE_MAX_CHAIN * BUCKET_SLOTS)
 
 struct gathering {
 	uint64_t slots[MAX_SLOTS];
@@ -45,9 +47,10 @@ static uint32_t scan_bucket(struct store *store, uint64_t number, uint32_t tag, 
 			    store_scan_fn fn, void *context)
 {
 	struct index_lock lock = index_lock_bucket(&store->index, number);
-	struct gathering gathering = {.count = 0};
+	struct gathering gathering;
 	uint32_t stopped_at = 0;
 
+	gathering.count = 0;
 	index_each(&store->index, &lock, gather, &gathering);
 	qsort(gathering.slots, gathering.count, sizeof(uint64_t), by_tag);
 	for (unsigned i = 0; i < gathering.count && !stopped_at; i++) {
@@ -66,6 +69,14 @@ static uint32_t scan_bucket(struct store *store, uint64_t number, uint32_t tag, 
 	return stopped_at;
 }
 
+/* Whether the bucket is there. Before it says no, it waits for whoever is just splitting buckets:
+ * keys are in the new ones before these are counted. */
+static bool is_bucket(struct store *store, uint64_t number)
+{
+	return number < index_bucket_count(&store->index) ||
+	       number < index_settled_count(&store->index);
+}
+
 void store_scan(struct store_worker *worker, uint64_t *cursor, size_t count, store_scan_fn fn,
 		void *context)
 {
@@ -73,9 +84,10 @@ void store_scan(struct store_worker *worker, uint64_t *cursor, size_t count, sto
 	uint64_t number = *cursor >> TAG_BITS;
 	uint32_t place = *cursor & (((uint32_t)1 << TAG_BITS) - 1);
 	uint32_t tag = place ? place - 1 : 0;
+	uint64_t end = number + MIN_BUCKETS + count;
 	size_t shown = 0;
 
-	while (number < index_bucket_count(&store->index) && shown < count) {
+	while (number < end && shown < count && is_bucket(store, number)) {
 		uint32_t stopped_at = scan_bucket(store, number, tag, &shown, fn, context);
 
 		if (stopped_at) {
@@ -85,14 +97,14 @@ void store_scan(struct store_worker *worker, uint64_t *cursor, size_t count, sto
 		number++;
 		tag = 0;
 	}
-	*cursor = number < index_bucket_count(&store->index) ? number << TAG_BITS : 0;
+	*cursor = is_bucket(store, number) ? number << TAG_BITS : 0;
 }
 
 void store_flush(struct store_worker *worker)
 {
 	struct store *store = worker->store;
 
-	for (uint64_t i = 0; i < index_bucket_count(&store->index); i++) {
+	for (uint64_t i = 0; is_bucket(store, i); i++) {
 		for (;;) {
 			struct index_lock lock = index_lock_bucket(&store->index, i);
 			struct index_slot first = {.bucket = lock.bucket};

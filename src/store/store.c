@@ -129,12 +129,8 @@ enum rmr_status store_prepare(const struct store_options *options, struct store 
 enum rmr_status store_open_parts(struct store *store)
 {
 	struct store_header *header = store->header;
-	enum rmr_status status;
 
 	header->clock_offset_ms = find_clock_offset();
-	status = fill_random(&header->instance, sizeof(header->instance));
-	if (status != RMR_OK)
-		return status;
 	store->heat = (void *)(store->memory + header->heat);
 	page_pool_init(&store->pool, (void *)(store->memory + header->page_table),
 		       header->first_page, header->page_count);
@@ -150,8 +146,11 @@ enum rmr_status store_open_parts(struct store *store)
 
 enum rmr_status store_publish(struct store *store)
 {
-	enum rmr_status status;
+	enum rmr_status status =
+		fill_random(&store->header->instance, sizeof(store->header->instance));
 
+	if (status != RMR_OK)
+		return status;
 	/* Release: who sees that it is a store sees all of it. */
 	__atomic_store_n(&store->header->magic, STORE_MAGIC, __ATOMIC_RELEASE);
 	status = reader_init(&store->reader, store->memory, store->options.size);

@@ -9,7 +9,8 @@
  * Any number of threads work on a store at once. Each opens a worker of its own, and hands it to
  * every call; a worker is used by one thread at a time. Operations on one key are atomic and
  * linearizable, also for those who read one-sidedly (reader.h, probe.h). A writer never waits for
- * readers; two writers wait for each other only when their keys share a bucket. Somebody has to
+ * one who reads one-sidedly; two operations that change something wait for each other when their
+ * keys share a bucket, and for a moment when both need memory that has to be made free. Somebody has to
  * call store_tick() every now and then; without it expired items keep their memory until they are
  * asked for or pushed out.
  *

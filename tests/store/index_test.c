@@ -90,7 +90,7 @@ static uint64_t make_item(struct bench *bench, uint64_t ending, unsigned bits)
 	CHECK(bench->next_place < bench->last_place);
 	bench->next_place += PLACE;
 	item_write_key(item, &key, sizeof(key), 0, ITEM_VALUE);
-	item_publish(item, offset, 1 + key, 0, item_body_hash(item));
+	item_publish(item, offset, 1 + key, 0, item_body_hash(item), false);
 	return offset;
 }
 

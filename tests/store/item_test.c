@@ -28,7 +28,7 @@ static struct item *make(size_t key_length, uint64_t value_length, unsigned kind
 	item_write_key(item, key, key_length, value_length, kind);
 	for (uint64_t i = 0; i < value_length; i++)
 		item_value(item)[i] = (uint8_t)(i * 13 + 5);
-	item_publish(item, OFFSET, VERSION, expiry, item_body_hash(item));
+	item_publish(item, OFFSET, VERSION, expiry, item_body_hash(item), false);
 	return item;
 }
 
@@ -109,7 +109,7 @@ static void test_torn(void)
 
 	CHECK(mixed && size <= 640 && size > 512);
 	memset(item_value(new), 0x11, 500);
-	item_publish(new, OFFSET, VERSION + 1, 0, item_body_hash(new));
+	item_publish(new, OFFSET, VERSION + 1, 0, item_body_hash(new), false);
 	for (unsigned mask = 0; mask < 1u << 9; mask++) {
 		for (unsigned line = 0; line < 9; line++) {
 			const uint8_t *from = (const uint8_t *)(mask >> line & 1 ? new : old);
