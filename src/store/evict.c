@@ -81,8 +81,8 @@ bool evict_some(struct store_worker *worker, unsigned slab_class)
 	bool lapped;
 
 	spin_lock_take(&pace->evicting);
-	/* Twice round, or for long, and nothing could be evicted: all is pinned, or not an item. The
-	 * next call goes on from here. */
+	/* Twice round, or for long, and nothing could be evicted: all is pinned, or not an item.
+	 * The next call goes on from here. */
 	while (evicted < wanted && limit < 2 && visits < TOO_MANY_VISITS) {
 		/* Not more than are wanted, for all of them may be cold. */
 		unsigned missing = wanted - evicted;

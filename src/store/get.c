@@ -41,8 +41,8 @@ static bool lock_key(struct store_worker *worker, uint64_t hash, const void *key
 	return false;
 }
 
-/* A long value: it is pinned while it is copied, so that nobody waits for the bucket. It is locked, and
- * unlocked afterwards. */
+/* A long value: it is pinned while it is copied, so that nobody waits for the bucket. It is
+ * locked, and unlocked afterwards. */
 static void copy_pinned(struct store_worker *worker, struct index_lock *lock, struct item *item,
 			void *value, size_t length)
 {

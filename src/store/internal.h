@@ -179,8 +179,8 @@ bool life_move(struct store_worker *worker, uint64_t offset);
 /* Memory for an item, 0: none to be had. May evict; no bucket is locked. */
 uint64_t room_take(struct store_worker *worker, uint64_t size);
 
-/* A page for the index, made free if need be. */
-bool room_for_index(struct store_worker *worker);
+/* A page for the index, made free if need be. Not needed: only if that is easy now. */
+bool room_for_index(struct store_worker *worker, bool is_needed);
 
 /* evict.c */
 

@@ -91,8 +91,8 @@ uint32_t page_pool_take(struct page_pool *pool, uint32_t pages, enum page_use us
 /* One page, as high as possible. */
 uint32_t page_pool_take_high(struct page_pool *pool, enum page_use use);
 
-/* Until it is called with 0, only runs of at least so many pages are given out: somebody is about to
- * take one that is just being made free. */
+/* Until it is called with 0, only runs of at least so many pages are given out: somebody is about
+ * to take one that is just being made free. */
 void page_pool_hold(struct page_pool *pool, uint32_t least);
 
 /* Of a run in use, its first page. */

@@ -66,7 +66,8 @@ static void grow(struct store_worker *worker)
 	uint64_t buckets = index_bucket_count(&store->index) + INDEX_GROWTH;
 
 	if (keys > (int64_t)(buckets * INDEX_LOAD) &&
-	    index_grow(&store->index, INDEX_GROWTH) == INDEX_NO_PAGE && room_for_index(worker))
+	    index_grow(&store->index, INDEX_GROWTH) == INDEX_NO_PAGE &&
+	    room_for_index(worker, false))
 		index_grow(&store->index, INDEX_GROWTH);
 }
 
@@ -169,7 +170,7 @@ enum store_status store_draft_commit(struct store_worker *worker, const struct s
 
 	for (int tries = 0; tries < ADD_TRIES; tries++) {
 		status = commit(worker, put, draft, body_hash, info);
-		if (status != STORE_NO_MEMORY || !room_for_index(worker))
+		if (status != STORE_NO_MEMORY || !room_for_index(worker, true))
 			break;
 	}
 	if (status != STORE_OK) {

@@ -73,8 +73,8 @@ static bool cool_span(struct store *store, uint32_t page)
 	return cold * 2 >= class->span_places;
 }
 
-/* Whether all that is used of a span, which is being emptied, are items that nobody has pinned: not a
- * draft, not what views keep. Else the rest would go for nothing. */
+/* Whether all that is used of a span, which is being emptied, are items that nobody has pinned:
+ * not a draft, not what views keep. Else the rest would go for nothing. */
 static bool can_be_emptied(const struct store *store, uint32_t page)
 {
 	const struct slab_class *class = span_class(store, page);
@@ -373,8 +373,8 @@ static bool make_pages_alone(struct store_worker *worker, unsigned class, uint32
 	struct store *store = worker->store;
 	bool made;
 
-	/* Whoever has it may be making room for something long. One who can help himself by evicting
-	 * does not wait for that. */
+	/* Whoever has it may be making room for something long. One who can help himself by
+	 * evicting does not wait for that. */
 	if (has_pages && class != SLAB_LONG && store->options.on_full == STORE_EVICT) {
 		if (!spin_lock_try(&store->reclaim))
 			return false;
@@ -465,20 +465,21 @@ static bool make_high_page(struct store_worker *worker)
 }
 
 /*
- * An index that cannot grow only gets slower, so this does not try again and again: each failure
- * lets many calls pass.
- */
-bool room_for_index(struct store_worker *worker)
+ * An index that cannot grow only gets slower, so growing does not wait for others who make room,
+ * nor does it try again and again: each failure lets many calls pass. A key that finds no place at
+ * all needs the page now. / */
+bool room_for_index(struct store_worker *worker, bool is_needed)
 {
 	struct store *store = worker->store;
 	bool made;
 
-	if (atomic_load_explicit(&store->index_pause, memory_order_relaxed) > 0) {
+	if (!is_needed && atomic_load_explicit(&store->index_pause, memory_order_relaxed) > 0) {
 		atomic_fetch_sub_explicit(&store->index_pause, 1, memory_order_relaxed);
 		return false;
 	}
-	/* Whoever has it may be at it for long; the index can wait. */
-	if (!spin_lock_try(&store->reclaim))
+	if (is_needed)
+		spin_lock_take(&store->reclaim);
+	else if (!spin_lock_try(&store->reclaim))
 		return false;
 	made = __atomic_load_n(&store->pool.free_pages, __ATOMIC_RELAXED) > 0 ||
 	       make_high_page(worker) || compact(worker) ||

@@ -10,9 +10,9 @@
  * every call; a worker is used by one thread at a time. Operations on one key are atomic and
  * linearizable, also for those who read one-sidedly (reader.h, probe.h). A writer never waits for
  * one who reads one-sidedly; two operations that change something wait for each other when their
- * keys share a bucket, and for a moment when both need memory that has to be made free. Somebody has to
- * call store_tick() every now and then; without it expired items keep their memory until they are
- * asked for or pushed out.
+ * keys share a bucket, and for a moment when both need memory that has to be made free. Somebody
+ * has to call store_tick() every now and then; without it expired items keep their memory until
+ * they are asked for or pushed out.
  *
  *	struct store_worker *worker;
  *	struct store_put put = {.key = "k", .key_length = 1, .value = "v", .value_length = 1};

@@ -376,7 +376,7 @@ static void test_lock(void)
 		CHECK(!bucket_is_locked(before));
 		CHECK_EQ(lock.bucket->header, before | BUCKET_LOCKED);
 		index_unlock(&lock);
-		CHECK_EQ(lock.bucket->header, before + ((uint64_t)1 << 32));
+		CHECK_EQ(lock.bucket->header, before + ((uint64_t)1 << 35));
 	}
 	/* The sequence begins again without touching the rest. */
 	atomic_store(&lock.bucket->header, bucket_header(UINT32_MAX, 0, SEGMENT_BITS));
