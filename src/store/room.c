@@ -73,9 +73,9 @@ static bool cool_span(struct store *store, uint32_t page)
 	return cold * 2 >= class->span_places;
 }
 
-/* Whether all that is used of a span, which is being emptied, are items that nobody has pinned:
- * not a draft, not what views keep. Else the rest would go for nothing. */
-static bool can_be_emptied(const struct store *store, uint32_t page)
+/* Whether all that is used of a span are items that nobody has pinned, but for `others`: else there
+ * is a draft, or something dead that views keep, and emptying the rest would be for nothing. */
+static bool can_be_emptied(const struct store *store, uint32_t page, uint32_t others)
 {
 	const struct slab_class *class = span_class(store, page);
 	uint64_t begin = (uint64_t)page << STORE_PAGE_BITS;
@@ -90,7 +90,8 @@ static bool can_be_emptied(const struct store *store, uint32_t page)
 			return false;
 		living++;
 	}
-	return living >= __atomic_load_n(&store->pool.table[page].places_used, __ATOMIC_RELAXED);
+	return living + others >=
+	       __atomic_load_n(&store->pool.table[page].places_used, __ATOMIC_RELAXED);
 }
 
 /* Moves the span's items elsewhere, or evicts them if it may. True: its pages are free, or were so
@@ -104,7 +105,7 @@ static bool empty_span(struct store_worker *worker, uint32_t page, bool may_evic
 
 	if (!slab_drain_begin(&store->slab, page, store->slabs, store->worker_count))
 		return true;
-	going_on = can_be_emptied(store, page);
+	going_on = can_be_emptied(store, page, 0);
 	for (uint32_t i = 0; i < class->span_places && going_on; i++) {
 		uint64_t offset = begin + i * class->size;
 
@@ -261,7 +262,10 @@ static bool is_movable(struct store *store, uint32_t page, bool anyway)
 		return item_version(item_at(store, (uint64_t)page << STORE_PAGE_BITS)) &&
 		       item_pins(item_at(store, (uint64_t)page << STORE_PAGE_BITS)) == 0;
 	case PAGE_SPAN:
-		return cool_span(store, page) || anyway;
+		/* Workers may keep some of its places. */
+		return (cool_span(store, page) || anyway) &&
+		       can_be_emptied(store, page,
+				      span_class(store, page)->cache_places * store->worker_count);
 	default:
 		return false;
 	}

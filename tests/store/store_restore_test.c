@@ -94,6 +94,27 @@ static void test_counter_that_was_replaced(void)
 	test_store_close(&test);
 }
 
+/* Killed in the middle of a new time to live: the item is there, with the old one or the new. */
+static void test_a_time_that_was_changing(void)
+{
+	struct test_store test;
+	struct store_info info;
+	struct item *item;
+	char value[16];
+
+	test_store_open(&test, STORE_MIN_SIZE, STORE_REJECT);
+	CHECK_EQ(put_text(test.worker, "key", "value", &info), STORE_OK);
+	item = (struct item *)((uint8_t *)test.memory + info.offset);
+	atomic_fetch_or(&item->version, ITEM_PENDING);
+	atomic_store(&item->expiry, store_clock_ms(test.store) + 100000);
+	test_store_restart(&test);
+	CHECK_EQ(get_text(test.worker, "key", value, sizeof(value), &info), STORE_OK);
+	CHECK_STR(value, "value");
+	CHECK(info.expires_ms > store_clock_ms(test.store));
+	test_store_check(&test);
+	test_store_close(&test);
+}
+
 /* Every page is taken: the index must come back in the pages that it had. */
 static void test_a_full_store(void)
 {
@@ -124,6 +145,7 @@ static const struct test tests[] = {
 	{"equal_when_evicting", test_equal_evicting},
 	{"a_counter_that_was_ending", test_counter_that_was_ending},
 	{"a_counter_that_was_replaced", test_counter_that_was_replaced},
+	{"a_time_that_was_changing", test_a_time_that_was_changing},
 	{"a_full_store", test_a_full_store},
 };
 
