@@ -140,7 +140,9 @@ enum index_growth index_grow(struct index *index, unsigned splits)
 	enum index_growth growth = INDEX_GREW;
 	uint64_t before, count;
 
-	if (!spin_lock_try(&index->growing))
+	/* Looking first: who is at it needs the cache line less than all others together. */
+	if (atomic_load_explicit(&index->growing.taken, memory_order_relaxed) ||
+	    !spin_lock_try(&index->growing))
 		return INDEX_BUSY;
 	before = count = index_bucket_count(index);
 	while (splits-- && (growth = split_next(index, count)) == INDEX_GREW)

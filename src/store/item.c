@@ -94,8 +94,9 @@ bool item_is_complete(const struct item *item, uint64_t offset, uint64_t room)
 	version = item_version(item);
 	lengths = item_get_lengths(item);
 	key_length = item_key_length(lengths);
-	return version && key_length >= 1 && key_length <= STORE_MAX_KEY &&
-	       item_kind(lengths) <= ITEM_COUNTER && item_size_of(lengths) <= room &&
+	return version && version < ITEM_PENDING && key_length >= 1 &&
+	       key_length <= STORE_MAX_KEY && item_kind(lengths) <= ITEM_COUNTER &&
+	       item_size_of(lengths) <= room &&
 	       atomic_load_explicit(&item->checksum, memory_order_relaxed) ==
 		       item_checksum(offset, version, item_expiry(item), lengths,
 				     item_body_hash(item));

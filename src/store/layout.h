@@ -212,6 +212,7 @@ struct item {
 
 static_assert(sizeof(struct item) == 32, "layout");
 
+#define ITEM_MAX_VERSION ((uint64_t)1 << 62) /* more were never given out */
 #define ITEM_PENDING	 ((uint64_t)1 << 63) /* of the version */
 #define ITEM_EXPIRY_MASK (((uint64_t)1 << 48) - 1)
 #define ITEM_MAX_VALUE	 (((uint64_t)1 << 40) - 1)

@@ -113,8 +113,8 @@ static bool adopt_place(struct store_worker *worker, uint64_t offset, unsigned s
 
 	if (item_version(item) & ITEM_PENDING && size <= room)
 		item_recover(item, offset);
-	if (!item_is_complete(item, offset, room) || slab_class_of(size) != slab_class ||
-	    (is_counter(item) && !cells_adopt(store, item))) {
+	if (!item_is_complete(item, offset, room) || item_version(item) >= ITEM_MAX_VERSION ||
+	    slab_class_of(size) != slab_class || (is_counter(item) && !cells_adopt(store, item))) {
 		atomic_store(&item->version, 0);
 		return false;
 	}
@@ -181,6 +181,8 @@ static enum rmr_status rebuild(struct store *store, const struct page_info *old)
 	struct store_worker *worker;
 	enum rmr_status status;
 
+	if (store->header->next_version == 0 || store->header->next_version >= ITEM_MAX_VERSION)
+		atomic_store(&store->header->next_version, 1);
 	adopt_runs(store, old);
 	if (!index_init(&store->index, store->memory, store->header, &store->pool,
 			find_bucket_count(store)))

@@ -21,7 +21,8 @@
 #include "store/internal.h"
 
 /* Tries of a put before it is answered that there is no memory. Others may take what we freed. */
-#define TAKE_TRIES 64
+#define TAKE_TRIES   64
+#define URGENT_AFTER 8
 /* Of these, those that found nothing to evict. */
 #define PATIENCE 8
 /* Balance is looked at in every so many calls. */
@@ -338,7 +339,7 @@ static bool make_run(struct store_worker *worker, uint32_t pages)
 	bool may_evict = worker->store->options.on_full == STORE_EVICT;
 	int laps = 0;
 
-	/* What is freed here is for us; others would take it page by page. */
+	/* What is freed here is for us; others would take it page by page. Our caller ends that. */
 	page_pool_hold(&worker->store->pool, pages);
 	while (laps < MAX_LAPS) {
 		uint32_t page = find_window(worker->store, pages, laps > 0 || !may_evict);
@@ -348,7 +349,6 @@ static bool make_run(struct store_worker *worker, uint32_t pages)
 		else if (empty_window(worker, page, page + pages, may_evict))
 			return true;
 	}
-	page_pool_hold(&worker->store->pool, 0);
 	return false;
 }
 
@@ -371,21 +371,34 @@ static bool make_pages(struct store_worker *worker, unsigned class, uint32_t pag
 	       (store->options.on_full == STORE_EVICT && balance(worker, class, !has_pages));
 }
 
-static bool make_pages_alone(struct store_worker *worker, unsigned class, uint32_t pages,
-			     bool has_pages)
+/* What puts want: of which class, how long, and what they got. */
+struct wish {
+	unsigned class;
+	uint64_t size;
+	uint32_t pages;	 /* in a row, that a span or the long item needs */
+	uint64_t offset; /* taken already; 0: to be tried again */
+	bool is_urgent;	 /* tried often */
+};
+
+/* The same, alone; and takes what it made, where others might be faster. */
+static bool make_pages_alone(struct store_worker *worker, struct wish *wish, bool has_pages)
 {
 	struct store *store = worker->store;
 	bool made;
 
-	/* Whoever has it may be making room for something long. One who can help himself by
+	/* Whoever has the lock may be making room for something long. One who can help himself by
 	 * evicting does not wait for that. */
-	if (has_pages && class != SLAB_LONG && store->options.on_full == STORE_EVICT) {
+	if (has_pages && wish->class != SLAB_LONG && store->options.on_full == STORE_EVICT) {
 		if (!spin_lock_try(&store->reclaim))
 			return false;
 	} else {
 		spin_lock_take(&store->reclaim);
 	}
-	made = make_pages(worker, class, pages, has_pages);
+	made = make_pages(worker, wish->class, wish->pages, has_pages);
+	/* Now, while nobody can hold pages for something long. One who has pages can wait. */
+	if (made && (wish->pages > 1 || !has_pages))
+		wish->offset = slab_take(&store->slab, &worker->slab, wish->size);
+	page_pool_hold(&store->pool, 0);
 	spin_lock_give(&store->reclaim);
 	return made;
 }
@@ -401,27 +414,26 @@ static bool recall_own(struct store_worker *worker, unsigned class)
 	return __atomic_load_n(&store->slab.classes[class].free_places, __ATOMIC_RELAXED) > 0;
 }
 
-/* True: it is worth trying again. */
-static bool make_room(struct store_worker *worker, uint64_t size)
+/* True: it is worth trying again, or it is there. */
+static bool make_room(struct store_worker *worker, struct wish *wish)
 {
 	struct store *store = worker->store;
-	unsigned class = slab_class_of(size);
+	unsigned class = wish->class;
 	bool evicting = store->options.on_full == STORE_EVICT;
-	bool has_pages = __atomic_load_n(&store->slab.classes[class].ring, __ATOMIC_RELAXED);
+	/* What is evicted from a span that somebody is just emptying does not come to us: after a
+	 * few tries it is as if we had none. */
+	bool has_pages = __atomic_load_n(&store->slab.classes[class].ring, __ATOMIC_RELAXED) &&
+			 !wish->is_urgent;
 	uint32_t calls = atomic_fetch_add(&store->paces[class].calls, 1);
-	uint32_t pages = store->slab.classes[class].span_pages;
 
-	if (class == SLAB_LONG) {
-		pages = (uint32_t)((size + STORE_PAGE_SIZE - 1) >> STORE_PAGE_BITS);
-		return make_pages_alone(worker, class, pages, has_pages);
-	}
+	if (class == SLAB_LONG)
+		return make_pages_alone(worker, wish, has_pages);
 	if (evicting && has_pages && calls % BALANCE_EVERY && evict_some(worker, class))
 		return true;
-	if (make_pages_alone(worker, class, pages, has_pages))
+	if (make_pages_alone(worker, wish, has_pages))
 		return true;
 	/* If all that the class has is pinned or being written, others have to give. */
-	return (evicting &&
-		(evict_some(worker, class) || make_pages_alone(worker, class, pages, false))) ||
+	return (evicting && (evict_some(worker, class) || make_pages_alone(worker, wish, false))) ||
 	       recall_own(worker, class);
 }
 
@@ -431,25 +443,23 @@ static bool make_room(struct store_worker *worker, uint64_t size)
  */
 uint64_t room_take(struct store_worker *worker, uint64_t size)
 {
-	unsigned class = slab_class_of(size);
-	bool needs_run = class == SLAB_LONG || worker->store->slab.classes[class].span_pages > 1;
+	struct slab *slab = &worker->store->slab;
+	struct wish wish = {.class = slab_class_of(size), .size = size};
 	int patience = worker->store->options.on_full == STORE_EVICT ? PATIENCE : 0;
 
-	for (int tries = 0; tries < TAKE_TRIES; tries++) {
-		uint64_t offset = slab_take(&worker->store->slab, &worker->slab, size);
-
-		/* What make_run() held for us: we have it now, or somebody else does. */
-		if (tries && needs_run)
-			page_pool_hold(&worker->store->pool, 0);
-		if (offset)
-			return offset;
-		if (make_room(worker, size))
+	wish.pages = wish.class == SLAB_LONG
+			     ? (uint32_t)((size + STORE_PAGE_SIZE - 1) >> STORE_PAGE_BITS)
+			     : slab->classes[wish.class].span_pages;
+	for (int tries = 0; tries < TAKE_TRIES && !wish.offset; tries++) {
+		wish.offset = slab_take(slab, &worker->slab, size);
+		wish.is_urgent = tries >= URGENT_AFTER;
+		if (wish.offset || make_room(worker, &wish))
 			continue;
 		if (patience-- == 0)
-			return 0;
+			break;
 		sched_yield();
 	}
-	return 0;
+	return wish.offset;
 }
 
 /* The page next to those that the index has, so that the rest stays in one piece. Only if it is

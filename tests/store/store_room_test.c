@@ -1,6 +1,7 @@
 /*
- * Making room when several want it: free places that other workers keep are found, what is made free
- * for a long value is not taken by others, and a long value that cannot fit does not cost the rest.
+ * Making room when several want it: free places that other workers keep are found, what is made
+ * free for a long value is not taken by others, and a long value that cannot fit does not cost the
+ * rest.
  */
 #include <pthread.h>
 #include <stdatomic.h>
