@@ -79,7 +79,8 @@ static void mark_used(struct page_pool *pool, uint32_t page, uint32_t pages, enu
 	info->run = pages;
 	info->next = info->previous = 0;
 	info->ring_next = info->ring_previous = 0;
-	info->place_count = info->places_used = 0;
+	info->place_count = 0;
+	SHOWN_SET(info->places_used, 0);
 	info->free_list = 0;
 	atomic_store_explicit(&info->soonest_ms, UINT64_MAX, memory_order_relaxed);
 	set_use(info, use);

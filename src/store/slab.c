@@ -55,7 +55,7 @@ static uint32_t take_places(struct slab *slab, struct slab_class *class, uint64_
 		while (count < wanted && info->free_list) {
 			places[count++] = info->free_list;
 			info->free_list = span_next(slab, info->free_list);
-			info->places_used++;
+			SHOWN_SET(info->places_used, info->places_used + 1);
 			SHOWN_SET(class->free_places, class->free_places - 1);
 		}
 		if (!info->free_list)

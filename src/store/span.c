@@ -60,7 +60,7 @@ void span_push(struct slab *slab, struct slab_class *class, uint32_t page, uint6
 
 	span_set_next(slab, offset, info->free_list);
 	info->free_list = offset;
-	info->places_used--;
+	SHOWN_SET(info->places_used, info->places_used - 1);
 	SHOWN_SET(class->free_places, class->free_places + 1);
 }
 
@@ -96,7 +96,8 @@ bool span_add(struct slab *slab, struct slab_class *class)
 	if (!page)
 		return false;
 	info = span_info(slab, page);
-	info->place_count = info->places_used = class->span_places;
+	info->place_count = class->span_places;
+	SHOWN_SET(info->places_used, class->span_places);
 	for (uint32_t i = class->span_places; i-- > 0;) {
 		uint64_t offset = span_offset(page) + i * class->size;
 
