@@ -2,9 +2,9 @@
  * Counters: numbers that peers add to by themselves.
  *
  * A counter is an item whose value is the number of a cell; the count is in the cell, in memory
- * that peers may have atomic rights to, apart from the arena, which they may only read. Additions
- * do not lock anything. They do hold the bucket's lock here, so that the cell cannot be given to
- * another key meanwhile; a peer that has the cell's address is not held up by that, and for its
+ * that peers may have atomic rights to, apart from the arena, which they may only read. Here the
+ * bucket is locked while something is added, so that the cell cannot be given to another key
+ * meanwhile; a peer that has the cell's address is not held up by that, and for its
  * sake the cell of a counter that ends is overwritten with STORE_COUNTER_GONE, by which a late
  * addition notices, and is not used again until store_cells_release() says that nobody has it any
  * more.
@@ -195,20 +195,12 @@ static enum store_status lock_counter(struct store_worker *worker, const void *k
 				      struct item **item)
 {
 	struct store *store = worker->store;
-	uint64_t hash = store_hash(store, key, key_length);
 	struct index_slot slot;
 
-	*lock = index_lock(&store->index, hash);
-	if (!index_find(&store->index, lock, hash, key, key_length, &slot)) {
-		index_unlock(lock);
+	if (!life_lock_key(worker, store_hash(store, key, key_length), key, key_length, lock,
+			   &slot))
 		return STORE_NOT_FOUND;
-	}
 	*item = slot_item(store, &slot);
-	if (life_is_expired(store, *item)) {
-		life_end(worker, lock, &slot);
-		STAT_ADD(worker->stats.expired, 1);
-		return STORE_NOT_FOUND;
-	}
 	if (item_kind(item_get_lengths(*item)) == ITEM_COUNTER)
 		return STORE_OK;
 	index_unlock(lock);
@@ -263,8 +255,10 @@ static enum store_status convert(struct store_worker *worker, const void *key, s
 		put.ttl_ms = old.expires_ms > now ? old.expires_ms - now : 1;
 	put.condition = STORE_IF_VERSION;
 	put.version = old.version;
-	*sum = sum_of_both;
-	return create(worker, &put, sum_of_both, info);
+	status = create(worker, &put, sum_of_both, info);
+	if (status == STORE_OK)
+		*sum = sum_of_both;
+	return status;
 }
 
 enum store_status store_add(struct store_worker *worker, const void *key, size_t key_length,

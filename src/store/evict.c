@@ -43,18 +43,6 @@ bool evict_at(struct store_worker *worker, uint64_t offset)
 	return true;
 }
 
-/* Takes one away; true if there was none. */
-static bool cool_down(struct store *store, uint64_t offset)
-{
-	_Atomic uint8_t *heat = heat_of(store, offset);
-	uint8_t now = atomic_load_explicit(heat, memory_order_relaxed);
-
-	if (now == 0)
-		return true;
-	atomic_store_explicit(heat, now - 1, memory_order_relaxed);
-	return false;
-}
-
 void evict_finish_lap(struct class_pace *pace)
 {
 	uint64_t now = clock_now_ns(), began = pace->lap_began_ns;
@@ -63,8 +51,7 @@ void evict_finish_lap(struct class_pace *pace)
 	pace->lap_began_ns = now;
 }
 
-/* How many to evict at once: about half of what a worker keeps, but for long items and large
- * classes one. */
+/* How many to evict at once: a quarter of what a worker keeps, and one at least. */
 static unsigned batch_of(const struct store *store, unsigned slab_class)
 {
 	unsigned batch = store->slab.classes[slab_class].cache_places / 4;
@@ -92,7 +79,7 @@ bool evict_some(struct store_worker *worker, unsigned slab_class)
 		if (count == 0)
 			break;
 		for (unsigned i = 0; i < count; i++) {
-			if (cool_down(store, offsets[i]) || visits >= MAX_VISITS)
+			if (heat_down(store, offsets[i]) || visits >= MAX_VISITS)
 				evicted += evict_at(worker, offsets[i]);
 			visits++;
 		}

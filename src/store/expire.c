@@ -16,34 +16,21 @@ enum store_status store_expire(struct store_worker *worker, const void *key, siz
 			       uint64_t ttl_ms, struct store_info *info)
 {
 	struct store *store = worker->store;
-	uint64_t hash, now, expiry;
 	struct index_lock lock;
 	struct index_slot slot;
-	struct item *item;
+	uint64_t expiry;
 
 	if (key_length < 1 || key_length > STORE_MAX_KEY)
 		return STORE_KEY_LENGTH;
-	hash = store_hash(store, key, key_length);
-	lock = index_lock(&store->index, hash);
-	if (!index_find(&store->index, &lock, hash, key, key_length, &slot)) {
-		index_unlock(&lock);
+	if (!life_lock_key(worker, store_hash(store, key, key_length), key, key_length, &lock,
+			   &slot))
 		return STORE_NOT_FOUND;
-	}
-	item = slot_item(store, &slot);
-	if (life_is_expired(store, item)) {
-		life_end(worker, &lock, &slot);
-		STAT_ADD(worker->stats.expired, 1);
-		return STORE_NOT_FOUND;
-	}
-	now = store_clock_ms(store);
-	expiry = ttl_ms == 0			   ? 0
-		 : ttl_ms < ITEM_EXPIRY_MASK - now ? now + ttl_ms
-						   : ITEM_EXPIRY_MASK;
-	item_set_expiry(item, slot_offset(slot.slot), expiry);
+	expiry = life_expiry(store, ttl_ms);
+	item_set_expiry(slot_item(store, &slot), slot_offset(slot.slot), expiry);
 	if (expiry)
 		life_note_expiry(store, slot_offset(slot.slot), expiry);
 	if (info)
-		life_describe(store, item, info);
+		life_describe(store, slot_item(store, &slot), info);
 	index_unlock(&lock);
 	return STORE_OK;
 }

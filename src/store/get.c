@@ -23,24 +23,6 @@ static void describe(const struct sight *found, struct store_info *info)
 	};
 }
 
-/* Finds the key and leaves its bucket locked. An expired item is ended, and not found. */
-static bool lock_key(struct store_worker *worker, uint64_t hash, const void *key, size_t key_length,
-		     struct index_lock *lock, struct index_slot *slot)
-{
-	struct store *store = worker->store;
-
-	*lock = index_lock(&store->index, hash);
-	if (!index_find(&store->index, lock, hash, key, key_length, slot)) {
-		index_unlock(lock);
-		return false;
-	}
-	if (!life_is_expired(store, slot_item(store, slot)))
-		return true;
-	life_end(worker, lock, slot);
-	STAT_ADD(worker->stats.expired, 1);
-	return false;
-}
-
 /* A long value: it is pinned while it is copied, so that nobody waits for the bucket. It is
  * locked, and unlocked afterwards. */
 static void copy_pinned(struct store_worker *worker, struct index_lock *lock, struct item *item,
@@ -66,7 +48,7 @@ static enum store_status get_locked(struct store_worker *worker, uint64_t hash, 
 	struct item *item;
 	char text[24];
 
-	if (!lock_key(worker, hash, key, key_length, &lock, &slot))
+	if (!life_lock_key(worker, hash, key, key_length, &lock, &slot))
 		return STORE_NOT_FOUND;
 	item = slot_item(store, &slot);
 	life_describe(store, item, &found);
@@ -195,7 +177,7 @@ enum store_status store_stat(struct store_worker *worker, const void *key, size_
 	default:
 		break;
 	}
-	if (!lock_key(worker, hash, key, key_length, &lock, &slot))
+	if (!life_lock_key(worker, hash, key, key_length, &lock, &slot))
 		return STORE_NOT_FOUND;
 	life_describe(store, slot_item(store, &slot), info);
 	index_unlock(&lock);
@@ -217,7 +199,8 @@ enum store_status store_pin(struct store_worker *worker, const void *key, size_t
 	if (!is_key_length(key_length))
 		return STORE_KEY_LENGTH;
 	STAT_ADD(worker->stats.gets, 1);
-	if (!lock_key(worker, store_hash(store, key, key_length), key, key_length, &lock, &slot))
+	if (!life_lock_key(worker, store_hash(store, key, key_length), key, key_length, &lock,
+			   &slot))
 		return STORE_NOT_FOUND;
 	item = slot_item(store, &slot);
 	if (item_pins(item) == ITEM_MAX_PINS) {

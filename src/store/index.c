@@ -198,18 +198,18 @@ bool index_find_offset(struct index *index, const struct index_lock *lock, uint6
 	}
 }
 
-void index_each(struct index *index, const struct index_lock *lock,
-		void (*fn)(void *context, uint64_t slot), void *context)
+void index_collect(struct index *index, const struct index_lock *lock, struct index_chain *chain)
 {
 	struct bucket *bucket = lock->bucket;
 	uint64_t header = lock->header;
 
+	chain->count = 0;
 	while (bucket) {
 		for (unsigned i = 0; i < BUCKET_SLOTS; i++) {
 			uint64_t slot = load_slot(bucket, i);
 
 			if (slot)
-				fn(context, slot);
+				chain->slots[chain->count++] = slot;
 		}
 		bucket = next_of(index, header);
 		header = bucket ? load_header(bucket) : 0;

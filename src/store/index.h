@@ -23,9 +23,11 @@
 #include "base/spin_lock.h"
 #include "store/layout.h"
 #include "store/pages.h"
+#include "store/probe.h"
 
-#define INDEX_LOAD   4u /* keys a bucket, on average */
-#define INDEX_GROWTH 8u /* buckets that are split in one go */
+#define INDEX_LOAD	4u /* keys a bucket, on average */
+#define INDEX_MAX_SLOTS (PROBE_MAX_CHAIN * BUCKET_SLOTS)
+#define INDEX_GROWTH	8u /* buckets that are split in one go */
 
 struct index {
 	uint8_t *memory;
@@ -88,9 +90,13 @@ void index_remove(struct index *index, struct index_lock *lock, const struct ind
 void index_refill(struct index *index, struct index_lock *lock, const uint64_t *slots,
 		  unsigned count);
 
-/* Calls fn for each slot of a locked bucket. */
-void index_each(struct index *index, const struct index_lock *lock,
-		void (*fn)(void *context, uint64_t slot), void *context);
+/* All slots of a chain. */
+struct index_chain {
+	uint64_t slots[INDEX_MAX_SLOTS];
+	unsigned count;
+};
+
+void index_collect(struct index *index, const struct index_lock *lock, struct index_chain *chain);
 
 /* Locks bucket `number`, which must be there. */
 struct index_lock index_lock_bucket(struct index *index, uint64_t number);

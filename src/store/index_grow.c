@@ -16,29 +16,13 @@
  *
  * If memory for n's overflow buckets is missing, nothing has been changed yet, and n is left empty.
  */
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "store/index.h"
 #include "store/item.h"
 #include "store/probe.h"
 #include "store/size_class.h"
-
-#define MAX_SLOTS (PROBE_MAX_CHAIN * BUCKET_SLOTS)
-
-/* The slots of a chain. */
-struct chain {
-	uint64_t slots[MAX_SLOTS];
-	unsigned count;
-};
-
-static void collect(void *context, uint64_t slot)
-{
-	struct chain *chain = context;
-
-	chain->slots[chain->count++] = slot;
-}
+#include "store/why.h"
 
 /* The segment of bucket `number` is there afterwards, all its buckets of depth 0. */
 static bool add_segment(struct index *index, uint64_t number)
@@ -57,15 +41,14 @@ static bool add_segment(struct index *index, uint64_t number)
 	return true;
 }
 
-/* Moves to `upper`, which is empty, what belongs there. False: no memory, and nothing has changed.
- * */
+/* Moves to `upper`, which is empty, what belongs there. False: no memory, nothing has changed. */
 static bool redistribute(struct index *index, struct index_lock *lower, struct index_lock *upper)
 {
 	unsigned depth = bucket_depth(lower->header);
-	struct chain all, staying;
+	struct index_chain all, staying;
 
-	all.count = staying.count = 0;
-	index_each(index, lower, collect, &all);
+	staying.count = 0;
+	index_collect(index, lower, &all);
 	for (unsigned i = 0; i < all.count; i++) {
 		uint64_t slot = all.slots[i];
 		uint64_t hash = index_hash_of(
@@ -167,35 +150,28 @@ struct check {
 	bool is_valid;
 };
 
-__attribute__((format(printf, 2, 3))) static void invalid(struct check *check, const char *format,
-							  ...)
-{
-	va_list arguments;
+/* Only the first reason is kept. */
+#define NOT_VALID(check, ...)                                                                      \
+	do {                                                                                       \
+		if ((check)->is_valid)                                                             \
+			(check)->is_valid = invalid((check)->why, (check)->why_size, __VA_ARGS__); \
+	} while (0)
 
-	if (!check->is_valid)
-		return;
-	check->is_valid = false;
-	va_start(arguments, format);
-	vsnprintf(check->why, check->why_size, format, arguments);
-	va_end(arguments);
-}
-
-static void check_slot(void *context, uint64_t slot)
+static void check_slot(struct check *check, uint64_t slot)
 {
-	struct check *check = context;
 	uint64_t offset = slot_offset(slot);
 	const struct item *item = (const struct item *)(check->index->memory + offset);
 	uint64_t hash = index_hash_of(check->index, item);
 
 	check->keys++;
 	if (!item_is_complete(item, offset, size_class_size(slot_class(slot))))
-		invalid(check, "bucket %lu: the item at %lu is not complete", check->bucket,
-			offset);
+		NOT_VALID(check, "bucket %lu: the item at %lu is not complete", check->bucket,
+			  offset);
 	else if (slot_tag(slot) != hash_tag(hash))
-		invalid(check, "bucket %lu: wrong tag", check->bucket);
+		NOT_VALID(check, "bucket %lu: wrong tag", check->bucket);
 	else if (hash_bits(hash, check->depth) != check->bucket)
-		invalid(check, "bucket %lu of depth %u: the item at %lu belongs to %lu",
-			check->bucket, check->depth, offset, hash_bits(hash, check->depth));
+		NOT_VALID(check, "bucket %lu of depth %u: the item at %lu belongs to %lu",
+			  check->bucket, check->depth, offset, hash_bits(hash, check->depth));
 }
 
 /* Only the last bucket of a chain has empty slots, at its end. */
@@ -210,13 +186,13 @@ static uint64_t check_chain(struct check *check, const struct index_lock *lock)
 			bool empty = !atomic_load_explicit(&bucket->slots[i], memory_order_relaxed);
 
 			if (hole && !empty)
-				invalid(check, "bucket %lu: a slot behind a hole", check->bucket);
+				NOT_VALID(check, "bucket %lu: a slot behind a hole", check->bucket);
 			hole |= empty;
 		}
 		if (!bucket_overflow(header))
 			return length;
 		if (hole || ++length > PROBE_MAX_CHAIN)
-			invalid(check, "bucket %lu: a chain of %lu", check->bucket, length);
+			NOT_VALID(check, "bucket %lu: a chain of %lu", check->bucket, length);
 		if (!check->is_valid)
 			return length;
 		bucket = (const struct bucket *)(check->index->memory +
@@ -234,22 +210,27 @@ bool index_is_valid(struct index *index, uint64_t *keys, char *why, size_t why_s
 	uint64_t split = count - ((uint64_t)1 << depth);
 
 	for (uint64_t i = 0; i < count && check.is_valid; i++) {
+		struct index_chain chain;
 		struct index_lock lock;
 
 		check.bucket = i;
 		check.depth = depth + (i < split || i >= (uint64_t)1 << depth);
 		lock = index_lock_bucket(index, i);
 		if (bucket_depth(lock.header) != check.depth)
-			invalid(&check, "bucket %lu: depth %u, not %u", i,
-				bucket_depth(lock.header), check.depth);
+			NOT_VALID(&check, "bucket %lu: depth %u, not %u", i,
+				  bucket_depth(lock.header), check.depth);
 		overflow += check_chain(&check, &lock);
+		/* A chain that is too long is not collected. */
+		chain.count = 0;
 		if (check.is_valid)
-			index_each(index, &lock, check_slot, &check);
+			index_collect(index, &lock, &chain);
+		for (unsigned j = 0; j < chain.count && check.is_valid; j++)
+			check_slot(&check, chain.slots[j]);
 		index_unlock(&lock);
 	}
 	if (overflow != index->overflow_used)
-		invalid(&check, "%lu overflow buckets used, %lu found", index->overflow_used,
-			overflow);
+		NOT_VALID(&check, "%lu overflow buckets used, %lu found", index->overflow_used,
+			  overflow);
 	*keys = check.keys;
 	return check.is_valid;
 }

@@ -14,6 +14,7 @@
  *	get, put, expire, counter, scan		operations
  *	evict, room	making room: one item of a class; whole spans and runs
  *	store		create, destroy, workers; restore; stats, and store_is_valid
+ *	why.h		the reason why something is not valid
  *
  * Locks, in the order in which they are taken: a class's eviction; reclaim; growing; a bucket; a
  * worker's cache; a class; overflow buckets; pages. The cells' lock is taken within a bucket's,
@@ -137,6 +138,17 @@ static inline void heat_up(const struct store *store, uint64_t offset)
 		atomic_store_explicit(heat, now + 1, memory_order_relaxed);
 }
 
+/* Takes one away; true if there was none. */
+static inline bool heat_down(const struct store *store, uint64_t offset)
+{
+	_Atomic uint8_t *heat = heat_of(store, offset);
+	uint8_t now = atomic_load_explicit(heat, memory_order_relaxed);
+
+	if (now)
+		atomic_store_explicit(heat, now - 1, memory_order_relaxed);
+	return now == 0;
+}
+
 /* store.c */
 uint64_t store_hash(const struct store *store, const void *key, size_t key_length);
 uint64_t worker_next_version(struct store_worker *worker, uint64_t above);
@@ -152,6 +164,13 @@ static inline struct item *slot_item(const struct store *store, const struct ind
 
 void life_describe(const struct store *store, const struct item *item, struct store_info *info);
 bool life_is_expired(const struct store *store, const struct item *item);
+
+/* The store time when a time to live ends that begins now; 0: never. */
+uint64_t life_expiry(const struct store *store, uint64_t ttl_ms);
+
+/* Finds the key and leaves its bucket locked. An expired item is ended, and not found. */
+bool life_lock_key(struct store_worker *worker, uint64_t hash, const void *key, size_t key_length,
+		   struct index_lock *lock, struct index_slot *slot);
 
 /* Ends the item, whose bucket is locked, while its slot still is there. Returns whether its memory
  * is to be given back: not if it is pinned, then the last view does it. */

@@ -40,6 +40,33 @@ bool life_is_expired(const struct store *store, const struct item *item)
 	return expiry && reader_clock_ms(&store->reader) >= expiry;
 }
 
+uint64_t life_expiry(const struct store *store, uint64_t ttl_ms)
+{
+	uint64_t now;
+
+	if (ttl_ms == 0)
+		return 0;
+	now = store_clock_ms(store);
+	return ttl_ms < ITEM_EXPIRY_MASK - now ? now + ttl_ms : ITEM_EXPIRY_MASK;
+}
+
+bool life_lock_key(struct store_worker *worker, uint64_t hash, const void *key, size_t key_length,
+		   struct index_lock *lock, struct index_slot *slot)
+{
+	struct store *store = worker->store;
+
+	*lock = index_lock(&store->index, hash);
+	if (!index_find(&store->index, lock, hash, key, key_length, slot)) {
+		index_unlock(lock);
+		return false;
+	}
+	if (!life_is_expired(store, slot_item(store, slot)))
+		return true;
+	life_end(worker, lock, slot);
+	STAT_ADD(worker->stats.expired, 1);
+	return false;
+}
+
 /*
  * A pin is only added while the bucket is locked, as it is now, so the pins can only become fewer.
  * Whether we or the one who takes away the last pin gives the memory back is decided by the order

@@ -1,7 +1,6 @@
 #include "store/pages.h"
 
-#include <stdarg.h>
-#include <stdio.h>
+#include "store/why.h"
 
 /* Bin of runs of exactly this many pages or more, up to the next bin's. */
 static unsigned bin_of(uint32_t pages)
@@ -194,17 +193,6 @@ void page_pool_give(struct page_pool *pool, uint32_t page)
 		pool->hand = start;
 	bin_add(pool, start, pages);
 	spin_lock_give(&pool->lock);
-}
-
-__attribute__((format(printf, 3, 4))) static bool invalid(char *why, size_t size,
-							  const char *format, ...)
-{
-	va_list arguments;
-
-	va_start(arguments, format);
-	vsnprintf(why, size, format, arguments);
-	va_end(arguments);
-	return false;
 }
 
 static bool is_in_bin(const struct page_pool *pool, uint32_t page)

@@ -71,16 +71,6 @@ static void grow(struct store_worker *worker)
 		index_grow(&store->index, INDEX_GROWTH);
 }
 
-static uint64_t find_expiry(const struct store *store, uint64_t ttl_ms)
-{
-	uint64_t now;
-
-	if (ttl_ms == 0)
-		return 0;
-	now = store_clock_ms(store);
-	return ttl_ms < ITEM_EXPIRY_MASK - now ? now + ttl_ms : ITEM_EXPIRY_MASK;
-}
-
 /* The item is complete then, and in the index instead of the old one. The bucket is locked. */
 static bool swing(struct store_worker *worker, const struct store_draft *draft,
 		  struct index_lock *lock, const struct index_slot *old, uint64_t expiry,
@@ -149,7 +139,7 @@ static enum store_status commit(struct store_worker *worker, const struct store_
 			life_describe(store, slot_item(store, &old), info);
 	}
 	if (status == STORE_OK && !swing(worker, draft, &lock, found ? &old : NULL,
-					 find_expiry(store, put->ttl_ms), body_hash))
+					 life_expiry(store, put->ttl_ms), body_hash))
 		status = STORE_NO_MEMORY;
 	if (status == STORE_OK && info)
 		life_describe(store, draft->item, info);
@@ -202,34 +192,21 @@ enum store_status store_delete(struct store_worker *worker, const void *key, siz
 			       uint64_t version, struct store_info *info)
 {
 	struct store *store = worker->store;
-	enum store_status status = STORE_OK;
 	struct index_lock lock;
 	struct index_slot slot;
-	uint64_t hash;
-	bool expired;
 
 	if (key_length < 1 || key_length > STORE_MAX_KEY)
 		return STORE_KEY_LENGTH;
-	hash = store_hash(store, key, key_length);
-	lock = index_lock(&store->index, hash);
-	if (!index_find(&store->index, &lock, hash, key, key_length, &slot)) {
-		index_unlock(&lock);
+	if (!life_lock_key(worker, store_hash(store, key, key_length), key, key_length, &lock,
+			   &slot))
 		return STORE_NOT_FOUND;
-	}
-	expired = life_is_expired(store, slot_item(store, &slot));
-	if (!expired && version && item_version(slot_item(store, &slot)) != version)
-		status = STORE_CONFLICT;
-	if (info && !expired)
+	if (info)
 		life_describe(store, slot_item(store, &slot), info);
-	if (status != STORE_OK) {
+	if (version && item_version(slot_item(store, &slot)) != version) {
 		index_unlock(&lock);
-		return status;
+		return STORE_CONFLICT;
 	}
 	life_end(worker, &lock, &slot);
-	if (expired) {
-		STAT_ADD(worker->stats.expired, 1);
-		return STORE_NOT_FOUND;
-	}
 	STAT_ADD(worker->stats.deletes, 1);
 	return STORE_OK;
 }

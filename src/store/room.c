@@ -1,15 +1,16 @@
 /*
  * Room: what happens when no page is free.
  *
- * For an item of a slab class, in this order:
+ * For an item of a slab class there are three ways. Mostly it is the last; every now and then, and
+ * when the class has no pages, the others are tried before it:
  *
- * 1. Compaction. A class that has more free places than a whole span can empty one: its items move
- *    to free places of other spans. Nothing is lost, so this is done in any case.
- * 2. Balance. Every now and then, if some class has been left alone for much longer than ours takes
- *    to go round, that class's hand goes over one span, and the span is taken from it if most of it
- *    is cold. So memory goes where it is used, whatever was there first, and a class whose items
- *    are in use keeps them, for its hand finds them warm.
- * 3. Eviction in our own class.
+ * 1. Compaction. A class that has as many free places as a whole span can empty one: its items move
+ *    to free places of other spans. Nothing is lost.
+ * 2. Balance. If some class has been left alone for much longer than ours takes to go round, that
+ *    class's hand goes over one span, and the span is taken from it if most of it is cold. So
+ *    memory goes where it is used, whatever was there first, and a class whose items are in use
+ *    keeps them, for its hand finds them warm.
+ * 3. Eviction in our own class (evict.c).
  *
  * For a long item and for the index pages in a row are needed: a hand goes over the arena's pages
  * and empties what lies in a window of that length, unless it is warm, pinned or part of the index.
@@ -63,14 +64,8 @@ static bool cool_span(struct store *store, uint32_t page)
 	uint64_t offset = (uint64_t)page << STORE_PAGE_BITS;
 	uint32_t cold = 0;
 
-	for (uint32_t i = 0; i < class->span_places; i++) {
-		_Atomic uint8_t *heat = heat_of(store, offset + i * class->size);
-		uint8_t now = atomic_load_explicit(heat, memory_order_relaxed);
-
-		cold += now == 0;
-		if (now)
-			atomic_store_explicit(heat, now - 1, memory_order_relaxed);
-	}
+	for (uint32_t i = 0; i < class->span_places; i++)
+		cold += heat_down(store, offset + i * class->size);
 	return cold * 2 >= class->span_places;
 }
 
@@ -209,13 +204,8 @@ static bool take_span_from(struct store_worker *worker, unsigned slab_class, boo
 		return false;
 	if (slab_class == SLAB_LONG) {
 		uint64_t offset = (uint64_t)page << STORE_PAGE_BITS;
-		_Atomic uint8_t *heat = heat_of(store, offset);
 
-		if (*heat && !anyway) {
-			*heat -= 1;
-			return false;
-		}
-		return evict_at(worker, offset);
+		return (heat_down(store, offset) || anyway) && evict_at(worker, offset);
 	}
 	return (cool_span(store, page) || anyway) && empty_span(worker, page, true);
 }
@@ -248,20 +238,16 @@ static bool balance(struct store_worker *worker, unsigned ours, bool desperate)
 /* Part of a window: whether it can be made free, as far as can be told without trying. */
 static bool is_movable(struct store *store, uint32_t page, bool anyway)
 {
-	_Atomic uint8_t *heat;
+	uint64_t offset = (uint64_t)page << STORE_PAGE_BITS;
 
 	switch (page_use(&store->pool, page)) {
 	case PAGE_FREE:
 		return true;
 	case PAGE_LONG:
-		heat = heat_of(store, (uint64_t)page << STORE_PAGE_BITS);
-		if (*heat && !anyway) {
-			*heat -= 1;
-			return false;
-		}
 		/* Without a version it is a draft. */
-		return item_version(item_at(store, (uint64_t)page << STORE_PAGE_BITS)) &&
-		       item_pins(item_at(store, (uint64_t)page << STORE_PAGE_BITS)) == 0;
+		return (heat_down(store, offset) || anyway) &&
+		       item_version(item_at(store, offset)) &&
+		       item_pins(item_at(store, offset)) == 0;
 	case PAGE_SPAN:
 		/* Workers may keep some of its places. */
 		return (cool_span(store, page) || anyway) &&

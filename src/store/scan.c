@@ -15,24 +15,10 @@
 #include <stdlib.h>
 
 #include "store/internal.h"
-#include "store/probe.h"
 
 /* Buckets that a call looks at, beyond one for each key that is wanted: many may be empty. */
 #define MIN_BUCKETS 1024
 #define TAG_BITS    17 /* one more than a tag has */
-#define MAX_SLOTS   (PROBE_MAX_CHAIN * BUCKET_SLOTS)
-
-struct gathering {
-	uint64_t slots[MAX_SLOTS];
-	unsigned count;
-};
-
-static void gather(void *context, uint64_t slot)
-{
-	struct gathering *gathering = context;
-
-	gathering->slots[gathering->count++] = slot;
-}
 
 static int by_tag(const void *a, const void *b)
 {
@@ -47,23 +33,22 @@ static uint32_t scan_bucket(struct store *store, uint64_t number, uint32_t tag, 
 			    store_scan_fn fn, void *context)
 {
 	struct index_lock lock = index_lock_bucket(&store->index, number);
-	struct gathering gathering;
+	struct index_chain chain;
 	uint32_t stopped_at = 0;
 
-	gathering.count = 0;
-	index_each(&store->index, &lock, gather, &gathering);
-	qsort(gathering.slots, gathering.count, sizeof(uint64_t), by_tag);
-	for (unsigned i = 0; i < gathering.count && !stopped_at; i++) {
-		const struct item *item = item_at(store, slot_offset(gathering.slots[i]));
+	index_collect(&store->index, &lock, &chain);
+	qsort(chain.slots, chain.count, sizeof(uint64_t), by_tag);
+	for (unsigned i = 0; i < chain.count && !stopped_at; i++) {
+		const struct item *item = item_at(store, slot_offset(chain.slots[i]));
 		struct store_info info;
 
-		if (slot_tag(gathering.slots[i]) < tag || life_is_expired(store, item))
+		if (slot_tag(chain.slots[i]) < tag || life_is_expired(store, item))
 			continue;
 		life_describe(store, item, &info);
 		if (fn(context, item->key, item_key_length(item_get_lengths(item)), &info))
 			*shown += 1;
 		else
-			stopped_at = slot_tag(gathering.slots[i]) + 1;
+			stopped_at = slot_tag(chain.slots[i]) + 1;
 	}
 	index_unlock(&lock);
 	return stopped_at;

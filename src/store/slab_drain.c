@@ -2,10 +2,9 @@
  * Slabs: emptying spans, taking them in again, and checking them. Apart from slab.c because none of
  * this is on the way of a put.
  */
-#include <stdarg.h>
-#include <stdio.h>
 
 #include "store/span.h"
+#include "store/why.h"
 
 /* Takes from the workers what they keep of the class, or of one of its spans alone. */
 static void recall_places(struct slab *slab, unsigned number, uint32_t page,
@@ -190,17 +189,6 @@ void slab_give_unused(struct slab *slab, uint64_t offset)
 /* ------------------------------------------------------------------------------------------
  * Checks
  */
-
-__attribute__((format(printf, 3, 4))) static bool invalid(char *why, size_t size,
-							  const char *format, ...)
-{
-	va_list arguments;
-
-	va_start(arguments, format);
-	vsnprintf(why, size, format, arguments);
-	va_end(arguments);
-	return false;
-}
 
 /* Counts the span's free list, which may hold each place once, and only its own. */
 static bool span_is_valid(const struct slab *slab, const struct slab_class *class, uint32_t page,

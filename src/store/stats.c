@@ -1,10 +1,10 @@
 /*
  * Figures, and looking whether everything is as it should be.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "store/internal.h"
+#include "store/why.h"
 
 static void add_worker(struct store_stats *stats, const struct worker_stats *counts)
 {
@@ -87,8 +87,7 @@ static bool sums_are_right(const struct store_stats *stats, char *why, size_t wh
 		size += stats->classes[i].pages << STORE_PAGE_BITS;
 	if (size == stats->size)
 		return true;
-	snprintf(why, why_size, "%lu bytes are accounted for, of %lu", size, stats->size);
-	return false;
+	return invalid(why, why_size, "%lu bytes are accounted for, of %lu", size, stats->size);
 }
 
 bool store_is_valid(struct store *store, char *why, size_t why_size)
@@ -105,9 +104,8 @@ bool store_is_valid(struct store *store, char *why, size_t why_size)
 	    !index_is_valid(&store->index, &keys, why, why_size) ||
 	    !sums_are_right(&stats, why, why_size))
 		return false;
-	if (keys != stats.keys) {
-		snprintf(why, why_size, "%lu keys are in the index, %lu counted", keys, stats.keys);
-		return false;
-	}
+	if (keys != stats.keys)
+		return invalid(why, why_size, "%lu keys are in the index, %lu counted", keys,
+			       stats.keys);
 	return true;
 }
