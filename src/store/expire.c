@@ -97,6 +97,8 @@ size_t store_tick(struct store_worker *worker, size_t budget)
 	uint32_t page = store->sweep_page;
 	size_t looked_at = 0, ended = 0;
 
+	/* Relaxed: it says nothing about anything else. */
+	atomic_store_explicit(&store->header->tick_ms, now, memory_order_relaxed);
 	for (uint32_t i = 0; i < pages && looked_at < budget; i++) {
 		enum page_use use = page_use(&store->pool, page);
 

@@ -48,8 +48,11 @@ static enum store_status get_locked(struct store_worker *worker, uint64_t hash, 
 	struct item *item;
 	char text[24];
 
-	if (!life_lock_key(worker, hash, key, key_length, &lock, &slot))
+	if (!life_lock_key(worker, hash, key, key_length, &lock, &slot)) {
+		STAT_ADD(worker->stats.misses, 1);
 		return STORE_NOT_FOUND;
+	}
+	STAT_ADD(worker->stats.hits, 1);
 	item = slot_item(store, &slot);
 	life_describe(store, item, &found);
 	/* Read once: peers count on meanwhile. */
@@ -83,7 +86,6 @@ static inline __attribute__((always_inline)) enum store_status get_hashed(
 
 	if (!value)
 		value = nowhere, room = 0;
-	STAT_ADD(worker->stats.gets, 1);
 	switch (reader_try(&store->reader, hash, key, key_length, value, room, &found)) {
 	case READER_FOUND:
 		heat_up(store, found.offset);
@@ -92,16 +94,14 @@ static inline __attribute__((always_inline)) enum store_status get_hashed(
 		status = STORE_NO_ROOM;
 		break;
 	case READER_MISS:
+		STAT_ADD(worker->stats.misses, 1);
 		return STORE_NOT_FOUND;
 	default:
-		status = get_locked(worker, hash, key, key_length, value, room, info);
-		if (status != STORE_NOT_FOUND)
-			STAT_ADD(worker->stats.hits, 1);
-		return status;
+		return get_locked(worker, hash, key, key_length, value, room, info);
 	}
+	STAT_ADD(worker->stats.hits, 1);
 	if (info)
 		describe(&found, info);
-	STAT_ADD(worker->stats.hits, 1);
 	return status;
 }
 
@@ -143,7 +143,10 @@ void store_get_many(struct store_worker *worker, struct store_get *gets, size_t 
 			buckets[i] = reader_prefetch_bucket(reader, hashes[i]);
 		}
 		for (size_t i = 0; i < group; i++)
-			reader_prefetch_item(reader, buckets[i], hashes[i]);
+			__builtin_prefetch(
+				heat_of(worker->store,
+					reader_prefetch_item(reader, buckets[i], hashes[i])),
+				1);
 		for (size_t i = 0; i < group; i++) {
 			struct store_get *get = &gets[begin + i];
 
@@ -198,10 +201,12 @@ enum store_status store_pin(struct store_worker *worker, const void *key, size_t
 
 	if (!is_key_length(key_length))
 		return STORE_KEY_LENGTH;
-	STAT_ADD(worker->stats.gets, 1);
 	if (!life_lock_key(worker, store_hash(store, key, key_length), key, key_length, &lock,
-			   &slot))
+			   &slot)) {
+		STAT_ADD(worker->stats.misses, 1);
 		return STORE_NOT_FOUND;
+	}
+	STAT_ADD(worker->stats.hits, 1);
 	item = slot_item(store, &slot);
 	if (item_pins(item) == ITEM_MAX_PINS) {
 		index_unlock(&lock);
@@ -215,7 +220,6 @@ enum store_status store_pin(struct store_worker *worker, const void *key, size_t
 	view->length = item_value_length(item_get_lengths(item));
 	heat_up(store, view->info.offset);
 	index_unlock(&lock);
-	STAT_ADD(worker->stats.hits, 1);
 	return STORE_OK;
 }
 

@@ -43,7 +43,8 @@
 
 /* What a worker counts. One writer each, read by anyone. */
 struct worker_stats {
-	_Atomic uint64_t gets, hits, puts, deletes, expired, evicted, moved, pages_moved, no_memory;
+	_Atomic uint64_t hits, misses, puts, deletes, expired, evicted, moved, pages_moved,
+		no_memory;
 };
 
 struct store_worker {

@@ -98,11 +98,15 @@ struct store_header {
 	_Atomic uint64_t moves;
 	/* All versions below this one may have been given out. */
 	_Alignas(64) _Atomic uint64_t next_version;
+	/* Store time of the last store_tick(): whoever has mapped the arena sees by it whether the
+	 * store's process still lives and runs. 0: there was none yet. */
+	_Atomic uint64_t tick_ms;
 };
 
 static_assert(offsetof(struct store_header, directory) == 48, "layout");
 static_assert(offsetof(struct store_header, first_page) == 80, "layout");
 static_assert(offsetof(struct store_header, bucket_count) == 128, "layout");
+static_assert(offsetof(struct store_header, tick_ms) == 200, "layout");
 static_assert(sizeof(struct store_header) == 256, "layout");
 
 /* ------------------------------------------------------------------------------------------

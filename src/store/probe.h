@@ -68,9 +68,13 @@ static inline uint64_t probe_home(uint64_t hash, uint64_t bucket_count, unsigned
 {
 	unsigned depth = depth_of_count(bucket_count);
 	uint64_t number = hash_bits(hash, depth + 1);
+	/* A number beyond the last bucket has bit `depth` set, and is taken without it. Which hash
+	 * that is cannot be predicted: hence no branch. */
+	uint64_t is_beyond = number >= bucket_count;
 
-	*bits = depth + (number < bucket_count && number >> depth);
-	return number < bucket_count ? number : hash_bits(hash, depth);
+	number -= is_beyond << depth;
+	*bits = depth + (unsigned)(number >> depth);
+	return number;
 }
 
 /* bucket_count: at any time of this store's life; at least 1. */

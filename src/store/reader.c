@@ -87,6 +87,14 @@ uint64_t reader_clock_ms(const struct reader *reader)
 	return clock_now_ns() / 1000000 + (uint64_t)reader->clock_offset_ms;
 }
 
+uint64_t reader_silence_ms(const struct reader *reader)
+{
+	uint64_t now = reader_clock_ms(reader);
+	uint64_t tick = atomic_load_explicit(&reader->header->tick_ms, memory_order_relaxed);
+
+	return tick < now ? now - tick : 0;
+}
+
 uint64_t reader_hash(const struct reader *reader, const void *key, size_t key_length)
 {
 	return probe_hash(key, key_length, reader->hash_seed);
@@ -177,9 +185,11 @@ const struct bucket *reader_prefetch_bucket(const struct reader *reader, uint64_
 	return bucket;
 }
 
-void reader_prefetch_item(const struct reader *reader, const struct bucket *bucket, uint64_t hash)
+uint64_t reader_prefetch_item(const struct reader *reader, const struct bucket *bucket,
+			      uint64_t hash)
 {
 	unsigned matches = bucket ? probe_match(bucket, hash_tag(hash)) : 0;
+	uint64_t likely = 0;
 
 	for (; matches; matches &= matches - 1) {
 		uint64_t slot = atomic_load_explicit(&bucket->slots[__builtin_ctz(matches)],
@@ -189,7 +199,9 @@ void reader_prefetch_item(const struct reader *reader, const struct bucket *buck
 
 		if (end > reader->size)
 			continue;
+		likely = offset;
 		for (offset &= ~(uint64_t)63; offset < end; offset += 64)
 			__builtin_prefetch(reader->memory + offset);
 	}
+	return likely;
 }

@@ -50,6 +50,10 @@ RMR_MUST_CHECK enum rmr_status reader_init(struct reader *reader, const void *me
 /* Store time as this host sees it. */
 uint64_t reader_clock_ms(const struct reader *reader);
 
+/* For how long nobody called store_tick(), as far as one can see from here: when it is long, the
+ * store's process may be dead or stopped, and what is read here out of date. */
+uint64_t reader_silence_ms(const struct reader *reader);
+
 /* `item` is written unless it answers READER_MISS or READER_ASK. value may be NULL: nothing is
  * copied then, and room does not count. */
 enum reader_status reader_get(const struct reader *reader, const void *key, size_t key_length,
@@ -57,10 +61,11 @@ enum reader_status reader_get(const struct reader *reader, const void *key, size
 
 /* The same in pieces, for many keys at once: the hash; a hint to the processor that the bucket will
  * be needed, which is returned, NULL if it cannot be told now; that the item will be, if that
- * bucket has one with this tag. */
+ * bucket has one with this tag, whose offset is returned, 0 if there is none. */
 uint64_t reader_hash(const struct reader *reader, const void *key, size_t key_length);
 const struct bucket *reader_prefetch_bucket(const struct reader *reader, uint64_t hash);
-void reader_prefetch_item(const struct reader *reader, const struct bucket *bucket, uint64_t hash);
+uint64_t reader_prefetch_item(const struct reader *reader, const struct bucket *bucket,
+			      uint64_t hash);
 enum reader_status reader_get_hashed(const struct reader *reader, uint64_t hash, const void *key,
 				     size_t key_length, void *value, size_t room,
 				     struct reader_item *item);

@@ -143,6 +143,18 @@ static inline __attribute__((always_inline)) enum look reader_look(const struct 
 	return reader_is_unchanged(sight) ? LOOK_MISS : LOOK_AGAIN;
 }
 
+/* Where the value is. The processor guesses that it is a short one, and fetches it while the length
+ * is still on its way; item_value_offset() alone would wait for it. */
+static inline const uint8_t *reader_value(const struct sight *sight, size_t key_length,
+					  uint64_t length)
+{
+	if (__builtin_expect(length < ITEM_WIDE, 1))
+		return (const uint8_t *)sight->item + item_value_offset(key_length, 0);
+	/* Without this the compiler would make one expression of both. */
+	__asm__ volatile("");
+	return (const uint8_t *)sight->item + item_value_offset(key_length, ITEM_WIDE);
+}
+
 /* As reader_get_hashed(); what was found is in *sight. */
 static inline __attribute__((always_inline)) enum reader_status reader_try(
 	const struct reader *reader, uint64_t hash, const void *key, size_t key_length, void *value,
@@ -169,9 +181,7 @@ static inline __attribute__((always_inline)) enum reader_status reader_try(
 		if (length > room)
 			return READER_NO_ROOM;
 		moves = atomic_load_explicit(&reader->header->moves, memory_order_acquire);
-		racy_copy(value,
-			  (const uint8_t *)sight->item + item_value_offset(key_length, length),
-			  length);
+		racy_copy(value, reader_value(sight, key_length, length), length);
 		if (reader_is_unchanged(sight) ||
 		    reader_is_still_there(reader, hash, key, key_length, sight, moves))
 			return READER_FOUND;

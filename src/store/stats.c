@@ -8,7 +8,7 @@
 
 static void add_worker(struct store_stats *stats, const struct worker_stats *counts)
 {
-	stats->gets += counts->gets;
+	stats->gets += counts->hits + counts->misses;
 	stats->hits += counts->hits;
 	stats->puts += counts->puts;
 	stats->deletes += counts->deletes;

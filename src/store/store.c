@@ -253,8 +253,8 @@ static void keep_counts(struct store *store, struct store_worker *worker)
 	struct worker_stats *past = &store->past;
 	const struct worker_stats *counts = &worker->stats;
 
-	past->gets += counts->gets;
 	past->hits += counts->hits;
+	past->misses += counts->misses;
 	past->puts += counts->puts;
 	past->deletes += counts->deletes;
 	past->expired += counts->expired;
