@@ -1,7 +1,7 @@
 # What `make install` puts where: the shared library, public headers, pkg-config file and man pages.
 # Programs are installed by remora_program(). The archive stays private: its symbols have no prefix.
 
-install(TARGETS remora LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS remora remora-server LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/remora DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.h")
 

@@ -1,0 +1,340 @@
+/*
+ * The key-value client: put and get in the memory of a server, near or far.
+ *
+ *	kv_client_t *client = kv_client_create(CONN_MODE_AUTO);
+ *	uint64_t version;
+ *	char value[64];
+ *	size_t length = sizeof(value);
+ *
+ *	if (kv_client_connect(client, "cache.example", 12345) != KV_OK)
+ *		errx(1, "%s", kv_client_error(client));
+ *	kv_client_put(client, "key", 3, "value", 5);
+ *	if (kv_client_get(client, "key", 3, value, &length) == KV_OK)
+ *		printf("%.*s\n", (int)length, value);
+ *	kv_client_destroy(client);
+ *
+ * Keys have 1 to 4096 bytes, values 0 bytes to the size of the server's memory; both may hold any
+ * bytes. Every value has a version, a number that no other value of the server ever had; a key's
+ * new version is above the one it replaces.
+ *
+ * Where it is faster the client reads the server's memory by itself, without the server's doing
+ * anything; where it is not, it asks. Either way the answer is the same: operations on a key are
+ * linearizable, whoever else works on it by whichever path.
+ *
+ * Threads. A client belongs to one thread at a time and starts no thread of its own; make as many
+ * clients as you like. After fork() the child must not use the parent's.
+ *
+ * Errors. Calls return KV_OK (0) or a negative status. Outputs are written only where the status
+ * says so. kv_client_error() tells in words what happened to the last call that failed.
+ */
+#ifndef REMORA_KV_H
+#define REMORA_KV_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define KV_MAX_KEY	4096u
+#define KV_DEFAULT_PORT 12345
+
+typedef enum kv_status {
+	KV_OK = 0,
+	KV_NOT_FOUND = -1,
+	KV_EXISTS = -2,		  /* put-if-absent: the key is there */
+	KV_CAS_FAILED = -3,	  /* another version, or another number */
+	KV_KEY_TOO_LONG = -4,	  /* or empty */
+	KV_VALUE_TOO_LONG = -5,	  /* longer than the server can ever hold */
+	KV_NO_MEMORY = -6,	  /* the server is full and may not, or cannot, evict */
+	KV_INTERNAL = -7,	  /* should not happen; see the message */
+	KV_BUFFER_TOO_SMALL = -8, /* get: *length is what is needed */
+	KV_TIMEOUT = -9,	  /* the deadline passed; nothing was changed */
+	KV_UNKNOWN = -10,	  /* lost or late: the change may have been made, or not */
+	KV_DISCONNECTED = -11,	  /* no connection, and none to be had; nothing was changed */
+	KV_DENIED = -12,	  /* wrong key, or not permitted to write */
+	KV_BUSY = -13,	       /* the server has too many clients, or this one asks for too much */
+	KV_INVALID = -14,      /* an argument makes no sense */
+	KV_NOT_A_NUMBER = -15, /* the value cannot be counted with */
+	KV_OUT_OF_RANGE = -16, /* the number would become too large or small */
+	KV_PROTOCOL = -17,     /* the other end is no server of ours, or of another version */
+	KV_UNSUPPORTED = -18,  /* not by this connection */
+	KV_AGAIN = -19,	       /* asynchronous: the window is full; poll first */
+} kv_status_t;
+
+/* A few words for each status. Never NULL. */
+const char *kv_strerror(int status);
+
+typedef struct kv_client kv_client_t;
+
+/* ------------------------------------------------------------------------------------------
+ * Connecting
+ */
+
+typedef enum conn_mode {
+	CONN_MODE_CM,	  /* verbs, by RDMA CM */
+	CONN_MODE_SOCKET, /* verbs, by exchanging queue pair numbers over TCP */
+	CONN_MODE_AUTO,	  /* shared memory on this host, else verbs, else TCP */
+	CONN_MODE_SHM,
+	CONN_MODE_TCP,
+} conn_mode_t;
+
+typedef enum kv_get_mode {
+	KV_GET_AUTO = 0, /* the fastest that is right */
+	KV_GET_ASK,	 /* always ask the server */
+	KV_GET_INDEX,	 /* READ bucket and item; ask only if in doubt */
+} kv_get_mode_t;
+
+/* 0 or NULL in a field means its default. */
+typedef struct kv_client_options {
+	int timeout_ms;		/* of each call; default 5000 */
+	int connect_timeout_ms; /* default 5000 */
+	uint32_t window;	/* requests in flight; default 32, at most what the server grants */
+	size_t eager_limit;	/* key and value together, sent in one message; default 4096, at
+				 * most what the server takes */
+	size_t landing_limit;	/* sent in one go to the landing buffer; default what the server
+				 * gives */
+	size_t buffer_size;	/* for large values on their way in; default 4 MiB */
+	kv_get_mode_t get_mode;
+	uint32_t cache_entries; /* places of items remembered; default 65536, UINT32_MAX: none */
+	const char *device;   /* as fabric.h names them, such as "verbs:mlx5_0"; default by mode */
+	const char *key_file; /* the shared key; default $REMORA_KEY_FILE, else none */
+	bool no_reconnect;    /* a lost connection stays lost */
+} kv_client_options_t;
+
+/* NULL: no memory. Nothing is connected yet. */
+kv_client_t *kv_client_create(conn_mode_t mode);
+kv_client_t *kv_client_create_with(conn_mode_t mode, const kv_client_options_t *options);
+
+/* Connects to a server on a host; port 0 means KV_DEFAULT_PORT. `server` may also be a URL, which
+ * then says more than the mode: "shm:NAME", "tcp://HOST[:PORT]", "verbs://HOST[:PORT]",
+ * "verbs+socket://HOST[:PORT]"; NULL: this host. */
+int kv_client_connect(kv_client_t *client, const char *server, int port);
+
+/* By CONN_MODE_SOCKET, on this adapter; NULL: the first that fits. */
+int kv_client_connect_socket(kv_client_t *client, const char *host, int port, const char *device);
+
+/* Ends the connection; the client can connect again. */
+void kv_client_disconnect(kv_client_t *client);
+
+/* Legal on NULL, and at any time. */
+void kv_client_destroy(kv_client_t *client);
+
+/* What happened to the last call that failed, and what to do about it. */
+const char *kv_client_error(const kv_client_t *client);
+
+/* Which transport is in use, and why not the ones before it: "shm", "tcp (shm: ...; verbs: ...)".
+ * "" when not connected. */
+const char *kv_client_transport(const kv_client_t *client);
+
+/* ------------------------------------------------------------------------------------------
+ * Operations
+ */
+
+int kv_client_put(kv_client_t *client, const void *key, size_t key_length, const void *value,
+		  size_t value_length);
+
+/* *length: the room on the way in, the value's length on the way out. KV_BUFFER_TOO_SMALL: nothing
+ * was copied, *length is what is needed. */
+int kv_client_get(kv_client_t *client, const void *key, size_t key_length, void *value,
+		  size_t *length);
+
+int kv_client_delete(kv_client_t *client, const void *key, size_t key_length);
+
+/* Replaces the value if its version is `expected`. *version becomes the new one; on KV_CAS_FAILED
+ * the current one. KV_NOT_FOUND: no such key. version may be NULL. */
+int kv_client_cas(kv_client_t *client, const void *key, size_t key_length, uint64_t expected,
+		  const void *value, size_t value_length, uint64_t *version);
+
+/* Many at once. statuses[i] is of keys[i]; the call returns KV_OK if all were tried, whatever came
+ * of them. lengths of batch_get as of get. statuses may be NULL: then the first failure is
+ * returned. */
+int kv_client_batch_get(kv_client_t *client, size_t count, const void *const *keys,
+			const size_t *key_lengths, void *const *values, size_t *lengths,
+			int *statuses);
+int kv_client_batch_put(kv_client_t *client, size_t count, const void *const *keys,
+			const size_t *key_lengths, const void *const *values, const size_t *lengths,
+			int *statuses);
+
+/* What is known of a value beside its bytes. */
+typedef struct kv_info {
+	uint64_t version;
+	uint64_t length;
+	uint64_t ttl_ms; /* left; 0: for ever */
+} kv_info_t;
+
+typedef enum kv_condition {
+	KV_ALWAYS = 0,
+	KV_IF_ABSENT,  /* else KV_EXISTS */
+	KV_IF_VERSION, /* else KV_CAS_FAILED, or KV_NOT_FOUND */
+} kv_condition_t;
+
+typedef struct kv_put_options {
+	uint64_t ttl_ms; /* 0: for ever */
+	kv_condition_t condition;
+	uint64_t version;
+} kv_put_options_t;
+
+/* options and info may be NULL. info describes the new value; on KV_EXISTS and KV_CAS_FAILED the
+ * current one. */
+int kv_client_put_with(kv_client_t *client, const void *key, size_t key_length, const void *value,
+		       size_t value_length, const kv_put_options_t *options, kv_info_t *info);
+
+/* As get, and tells version and time to live. */
+int kv_client_get_with(kv_client_t *client, const void *key, size_t key_length, void *value,
+		       size_t *length, kv_info_t *info);
+
+/* Allocates the value, with a 0 byte behind it that is not counted; kv_free() frees it. info may be
+ * NULL. */
+int kv_client_get_alloc(kv_client_t *client, const void *key, size_t key_length, void **value,
+			size_t *length, kv_info_t *info);
+void kv_free(void *value);
+
+/* A value in place, without a copy: on shm. It stays as it is until it is released, whatever
+ * becomes of the key; the server keeps the memory for as long. KV_UNSUPPORTED elsewhere. */
+typedef struct kv_view {
+	const void *value;
+	size_t length;
+	uint64_t version;
+	uint64_t handle; /* the library's */
+} kv_view_t;
+int kv_client_view(kv_client_t *client, const void *key, size_t key_length, kv_view_t *view);
+void kv_client_release(kv_client_t *client, kv_view_t *view);
+
+/* version 0: any. KV_CAS_FAILED: info, which may be NULL, describes the current value. */
+int kv_client_delete_version(kv_client_t *client, const void *key, size_t key_length,
+			     uint64_t version, kv_info_t *info);
+
+/* A new time to live, 0: for ever. The version stays. */
+int kv_client_touch(kv_client_t *client, const void *key, size_t key_length, uint64_t ttl_ms);
+
+/* Version, length and time to live, without the value. */
+int kv_client_stat(kv_client_t *client, const void *key, size_t key_length, kv_info_t *info);
+/* KV_OK or KV_NOT_FOUND. */
+int kv_client_exists(kv_client_t *client, const void *key, size_t key_length);
+/* *ttl_ms: what is left, 0: for ever. */
+int kv_client_ttl(kv_client_t *client, const void *key, size_t key_length, uint64_t *ttl_ms);
+
+/* Counters. A key that is not there counts from 0; a value that is a decimal number becomes a
+ * counter. get shows a counter as decimal text. */
+int kv_client_incr(kv_client_t *client, const void *key, size_t key_length, int64_t delta,
+		   int64_t *sum);
+/* The same; *before is what it was. */
+int kv_client_fetch_add(kv_client_t *client, const void *key, size_t key_length, int64_t delta,
+			int64_t *before);
+/* Sets an existing counter to `desired` if it is `expected`. *found is what it was. */
+int kv_client_counter_cas(kv_client_t *client, const void *key, size_t key_length, int64_t expected,
+			  int64_t desired, int64_t *found);
+
+/* An atomic read, change and write: calls fn with the current value (NULL if there is none) until
+ * no one else came between. fn sets *value, which must stay valid until the next call of fn or the
+ * return of update, and returns KV_OK to write it, or another status to give up with. */
+typedef int (*kv_update_fn)(void *context, const void *current, size_t current_length,
+			    const void **value, size_t *length);
+int kv_client_update(kv_client_t *client, const void *key, size_t key_length, kv_update_fn fn,
+		     void *context, kv_info_t *info);
+
+/* Some keys of the server, from *cursor on (0 at first; 0 again when all were seen). fn is called
+ * for each. A key that is there all the time is seen at least once. */
+typedef void (*kv_scan_fn)(void *context, const void *key, size_t key_length,
+			   const kv_info_t *info);
+int kv_client_scan(kv_client_t *client, uint64_t *cursor, size_t count, kv_scan_fn fn,
+		   void *context);
+
+/* Removes all keys. */
+int kv_client_flush(kv_client_t *client);
+
+/* Asks for nothing; *round_trip_ns may be NULL. */
+int kv_client_ping(kv_client_t *client, uint64_t *round_trip_ns);
+
+/* Figures of the server as text, one "name value" a line, allocated; kv_free() frees it. */
+int kv_client_stats(kv_client_t *client, char **text);
+
+/* ------------------------------------------------------------------------------------------
+ * Many at once, asynchronously
+ *
+ *	kv_client_submit_get(client, key, key_length, buffer, room, cookie);
+ *	...
+ *	while ((n = kv_client_poll(client, results, 16, timeout_ms)) > 0)
+ *		...
+ *
+ * Submitted operations are sent together when the caller polls, or flushes, or the window is full;
+ * they may be carried out in any order, except that those on one key keep theirs. Keys and values
+ * of puts are copied or sent before submit returns; the buffer of a get is the client's until its
+ * result is polled. / */
+
+typedef struct kv_result {
+	uint64_t cookie;
+	int status;
+	size_t length; /* get: of the value */
+	uint64_t version;
+	int64_t number; /* incr: the sum */
+} kv_result_t;
+
+/* KV_AGAIN: the window is full. */
+int kv_client_submit_get(kv_client_t *client, const void *key, size_t key_length, void *value,
+			 size_t room, uint64_t cookie);
+int kv_client_submit_put(kv_client_t *client, const void *key, size_t key_length, const void *value,
+			 size_t value_length, const kv_put_options_t *options, uint64_t cookie);
+int kv_client_submit_delete(kv_client_t *client, const void *key, size_t key_length,
+			    uint64_t cookie);
+int kv_client_submit_incr(kv_client_t *client, const void *key, size_t key_length, int64_t delta,
+			  uint64_t cookie);
+int kv_client_submit_flush(kv_client_t *client);
+
+/* Up to max results; waits for the first up to timeout_ms (0: not at all, negative: the client's
+ * timeout). Returns how many; 0 also when nothing is under way. */
+int kv_client_poll(kv_client_t *client, kv_result_t *results, int max, int timeout_ms);
+
+/* ------------------------------------------------------------------------------------------
+ * How it went
+ */
+
+typedef enum kv_path {
+	KV_PATH_NONE = 0,
+	KV_PATH_MAPPED,	    /* get: from mapped memory, no round trip */
+	KV_PATH_LOCATION,   /* get: one READ at a remembered place */
+	KV_PATH_INDEX,	    /* get: READ of buckets and item */
+	KV_PATH_INLINE,	    /* the server answered, with the value if there is one in the reply */
+	KV_PATH_PUSH,	    /* get: the server wrote the value into our buffer, then replied */
+	KV_PATH_EAGER,	    /* put: in one message */
+	KV_PATH_LANDING,    /* put: WRITE_IMM into the landing buffer */
+	KV_PATH_RENDEZVOUS, /* put: in pieces */
+	KV_PATH_ATOMIC,	    /* counter: by an atomic of the adapter */
+	KV_PATH_COUNT,
+} kv_path_t;
+
+const char *kv_path_name(kv_path_t path);
+
+typedef struct kv_client_totals {
+	uint64_t operations[KV_PATH_COUNT]; /* by the path that answered */
+	uint64_t round_trips;
+	uint64_t stale_locations; /* remembered places that were not true any more */
+	uint64_t torn_reads;	  /* READs that had to be repeated, or asked for */
+	uint64_t reconnects;
+} kv_client_totals_t;
+
+/* Of the last operation that was not asynchronous. */
+kv_path_t kv_client_last_path(const kv_client_t *client);
+unsigned kv_client_last_round_trips(const kv_client_t *client);
+void kv_client_get_totals(const kv_client_t *client, kv_client_totals_t *totals);
+
+/* ------------------------------------------------------------------------------------------
+ * The five-call store: strings, blocking, 0 on success and 1 on error
+ */
+
+/* server: a host, host:port, or a URL as above; NULL: this machine. */
+int kv_open(char *server, void **handle);
+int kv_set(void *handle, const char *key, const char *value);
+/* A missing key: 1, and *value is NULL. */
+int kv_get(void *handle, const char *key, char **value);
+void kv_release(char *value);
+int kv_close(void *handle);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

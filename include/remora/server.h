@@ -1,0 +1,106 @@
+/*
+ * The key-value server, to be run inside a program of your own. kv-server is one such program.
+ *
+ *	kv_server_options_t options = {.memory = 1 << 30};
+ *	kv_server_t *server;
+ *
+ *	if (kv_server_create(&options, &server) != KV_OK || kv_server_start(server) != KV_OK)
+ *		errx(1, "%s", kv_server_error());
+ *	...
+ *	kv_server_stop(server);
+ *	kv_server_destroy(server);
+ *
+ * It runs on threads of its own: workers, each of which serves the clients given to it; one that
+ * takes new clients in; one that keeps house. The program's threads only start and stop it.
+ *
+ * Errors. Calls return KV_OK (0) or a negative status of kv.h; kv_server_error() tells in words
+ * what happened to the last call of this thread that failed.
+ */
+#ifndef REMORA_SERVER_H
+#define REMORA_SERVER_H
+
+#include <remora/kv.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct kv_server kv_server_t;
+
+/* 0, NULL and false in a field mean its default. */
+typedef struct kv_server_options {
+	/* Where to listen: a list such as "shm,tcp,verbs", each with an address of its own if
+	 * wanted: "shm:NAME", "tcp://HOST:PORT", "verbs:mlx5_0", "verbs:mlx5_0,socket". Default:
+	 * all that this machine has; of those that were named, all must work. */
+	const char *listen;
+	const char *address; /* the host or IP to listen at; default: every one */
+	int port;	     /* default KV_DEFAULT_PORT; negative: any that is free */
+	bool socket_mode;    /* verbs: queue pair numbers over TCP instead of RDMA CM */
+	const char *device;  /* verbs: this adapter alone, such as "mlx5_0" */
+	bool any_user;	     /* shm: clients of other users, too */
+
+	size_t memory;	 /* of the store, its index included; default 256 MiB */
+	bool huge_pages; /* or ordinary ones, with a warning */
+	bool prefault;	 /* touch all memory at start */
+	bool reject;	 /* when full: KV_NO_MEMORY, instead of dropping what was not used lately */
+	bool zero_freed; /* overwrite memory when it is freed */
+	uint32_t counters; /* how many there can be; default 65536 */
+
+	unsigned workers;     /* threads; default: half the cores, at least 1 */
+	uint32_t max_clients; /* default 4096 */
+	uint32_t window;      /* requests under way of one client; default 64, at most 1024 */
+	uint32_t eager_limit; /* key and value of a request in one message; default 8192 */
+	uint32_t
+		inline_limit; /* of a value in a reply, if the client takes as much; default 8192 */
+	size_t landing_size;  /* buffer for one client's longer puts; default 4 MiB */
+	size_t landing_total; /* of all clients; default 1 GiB */
+	uint32_t max_pins;    /* views of one client; default 1024 */
+	int client_timeout_ms; /* a client that takes no replies is thrown out; default 10000 */
+	int stop_timeout_ms;   /* how long stop waits for what is under way; default 2000 */
+
+	/* Files that hold the shared keys; none: everybody may do everything. Their first line
+	 * counts, of at least 16 bytes; the file should be readable by its owner alone. */
+	const char *key_file;	   /* to read and write */
+	const char *read_key_file; /* to read */
+} kv_server_options_t;
+
+/* Checks the options and takes the memory; listens nowhere yet. options may be NULL. KV_INVALID,
+ * KV_NO_MEMORY, KV_DENIED (a key file that cannot be read). */
+int kv_server_create(const kv_server_options_t *options, kv_server_t **server);
+
+/* Listens, and serves from now on. A server that was stopped can be started again: it has kept its
+ * keys and values. */
+int kv_server_start(kv_server_t *server);
+
+/* Takes no new clients, finishes requests that have arrived, tells the clients, and ends all
+ * threads. Legal when not started. */
+void kv_server_stop(kv_server_t *server);
+
+/* Stops it if need be. Legal on NULL. */
+void kv_server_destroy(kv_server_t *server);
+
+/* The port that was picked; 0 before the start, or when listening by shm alone. */
+int kv_server_port(const kv_server_t *server);
+
+/* One line for each path: where it listens, or why it does not and what to do about it. Valid until
+ * the next call on this server. */
+const char *kv_server_paths(kv_server_t *server);
+
+/* Figures, one "name value" a line, allocated; kv_free() frees it. */
+int kv_server_stats(kv_server_t *server, char **text);
+
+/* What happened to the last call of this thread that failed. */
+const char *kv_server_error(void);
+
+/* Serves with default options until SIGINT or SIGTERM; SIGUSR1 prints statistics to stderr. Returns
+ * 0, or 1 on error, which it prints. */
+int run_server(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

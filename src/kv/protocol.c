@@ -1,0 +1,208 @@
+/* The key-value protocol: see protocol.h. */
+#include "kv/protocol.h"
+
+#include <string.h>
+
+bool kv_op_has_key(unsigned op)
+{
+	switch (op) {
+	case KV_OP_GET:
+	case KV_OP_PUT:
+	case KV_OP_DELETE:
+	case KV_OP_EXPIRE:
+	case KV_OP_STAT:
+	case KV_OP_ADD:
+	case KV_OP_SWAP:
+	case KV_OP_PIN:
+	case KV_OP_PUT_BEGIN:
+		return true;
+	default:
+		return false;
+	}
+}
+
+bool kv_op_changes(unsigned op)
+{
+	switch (op) {
+	case KV_OP_PUT:
+	case KV_OP_DELETE:
+	case KV_OP_EXPIRE:
+	case KV_OP_ADD:
+	case KV_OP_SWAP:
+	case KV_OP_FLUSH:
+	case KV_OP_PUT_BEGIN:
+	case KV_OP_PUT_PIECE:
+	case KV_OP_LANDING:
+		return true;
+	default:
+		return false;
+	}
+}
+
+const char *kv_op_name(unsigned op)
+{
+	static const char *const names[] = {
+		[KV_OP_HELLO] = "HELLO",
+		[KV_OP_CHALLENGE] = "CHALLENGE",
+		[KV_OP_PROOF] = "PROOF",
+		[KV_OP_WELCOME] = "WELCOME",
+		[KV_OP_REFUSE] = "REFUSE",
+		[KV_OP_GET] = "GET",
+		[KV_OP_PUT] = "PUT",
+		[KV_OP_DELETE] = "DELETE",
+		[KV_OP_EXPIRE] = "EXPIRE",
+		[KV_OP_STAT] = "STAT",
+		[KV_OP_ADD] = "ADD",
+		[KV_OP_SWAP] = "SWAP",
+		[KV_OP_SCAN] = "SCAN",
+		[KV_OP_FLUSH] = "FLUSH",
+		[KV_OP_STATS] = "STATS",
+		[KV_OP_PING] = "PING",
+		[KV_OP_PIN] = "PIN",
+		[KV_OP_UNPIN] = "UNPIN",
+		[KV_OP_PUT_BEGIN] = "PUT_BEGIN",
+		[KV_OP_PUT_PIECE] = "PUT_PIECE",
+		[KV_OP_PUT_CANCEL] = "PUT_CANCEL",
+		[KV_OP_LANDING] = "LANDING",
+		[KV_OP_BUFFER] = "BUFFER",
+		[KV_OP_CELLS] = "CELLS",
+		[KV_OP_GOODBYE] = "GOODBYE",
+	};
+
+	if (op >= sizeof(names) / sizeof(names[0]) || !names[op])
+		return "something unknown";
+	return names[op];
+}
+
+static bool is_request(unsigned op)
+{
+	return op >= KV_OP_GET && op < KV_OP_END_OF_REQUESTS;
+}
+
+const char *kv_decode_request(const void *message, size_t length, struct kv_request_view *view)
+{
+	struct kv_request *header = &view->header;
+	const uint8_t *bytes = message;
+
+	if (length < sizeof(*header))
+		return "a request shorter than its header";
+	memcpy(header, bytes, sizeof(*header));
+	if (!is_request(header->op))
+		return "an unknown request";
+	if (kv_op_has_key(header->op) ? header->key_length < 1 || header->key_length > KV_MAX_KEY
+				      : header->key_length != 0)
+		return "a key of impossible length";
+	if (header->touch_count > KV_MAX_TOUCHES)
+		return "too many touches";
+	if (header->reserved || header->map_epoch)
+		return "reserved fields that are not 0";
+	/* Bounded before it is added to anything. */
+	if (kv_op_has_value(header->op) && header->value_length > length)
+		return "a value longer than its message";
+	if (kv_request_size(header) != length)
+		return "a request of another length than it says";
+	view->key = bytes + sizeof(*header);
+	view->value = kv_op_has_value(header->op) ? view->key + header->key_length : NULL;
+	view->touches = bytes + length - header->touch_count * sizeof(struct kv_touch);
+	return NULL;
+}
+
+struct kv_touch kv_get_touch(const struct kv_request_view *view, unsigned number)
+{
+	struct kv_touch touch;
+
+	memcpy(&touch, view->touches + number * sizeof(touch), sizeof(touch));
+	return touch;
+}
+
+const char *kv_decode_reply(const void *message, size_t length, struct kv_reply_view *view)
+{
+	struct kv_reply *header = &view->header;
+
+	if (length < sizeof(*header))
+		return "a reply shorter than its header";
+	memcpy(header, message, sizeof(*header));
+	if (header->op != KV_OP_GOODBYE && !is_request(header->op))
+		return "a reply to no request";
+	if (!(header->flags & KV_HAS_VALUE) && length != sizeof(*header))
+		return "a reply of another length than it says";
+	view->value_length = length - sizeof(*header);
+	view->value =
+		header->flags & KV_HAS_VALUE ? (const uint8_t *)message + sizeof(*header) : NULL;
+	return NULL;
+}
+
+int kv_decode_greeting(const void *message, size_t length, void *greeting, size_t room)
+{
+	static const size_t sizes[] = {
+		[KV_OP_HELLO] = sizeof(struct kv_hello),
+		[KV_OP_CHALLENGE] = sizeof(struct kv_challenge),
+		[KV_OP_PROOF] = sizeof(struct kv_proof),
+		[KV_OP_WELCOME] = sizeof(struct kv_welcome),
+		[KV_OP_REFUSE] = sizeof(struct kv_refuse),
+	};
+	unsigned op = length ? *(const uint8_t *)message : 0;
+
+	if (op < KV_OP_HELLO || op > KV_OP_REFUSE || length != sizes[op] || length > room)
+		return 0;
+	memcpy(greeting, message, length);
+	/* It may have been changed meanwhile. */
+	if (*(uint8_t *)greeting != op)
+		return 0;
+	if (op == KV_OP_REFUSE && ((struct kv_refuse *)greeting)->reason[119])
+		return 0;
+	return (int)op;
+}
+
+static size_t padded(size_t key_length)
+{
+	return (key_length + 7) & ~(size_t)7;
+}
+
+bool kv_next_scan_entry(const struct kv_reply_view *view, size_t *at, struct kv_scan_entry *entry,
+			const uint8_t **key)
+{
+	size_t left = view->value && *at <= view->value_length ? view->value_length - *at : 0;
+
+	if (left < sizeof(*entry))
+		return false;
+	memcpy(entry, view->value + *at, sizeof(*entry));
+	left -= sizeof(*entry);
+	if (entry->key_length < 1 || entry->key_length > KV_MAX_KEY ||
+	    padded(entry->key_length) > left)
+		return false;
+	*key = view->value + *at + sizeof(*entry);
+	*at += sizeof(*entry) + padded(entry->key_length);
+	return true;
+}
+
+size_t kv_add_scan_entry(uint8_t *to, size_t room, const struct kv_scan_entry *entry,
+			 const void *key)
+{
+	size_t size = sizeof(*entry) + padded(entry->key_length);
+
+	if (size > room)
+		return 0;
+	memcpy(to, entry, sizeof(*entry));
+	memset(to + size - 8, 0, 8);
+	memcpy(to + sizeof(*entry), key, entry->key_length);
+	return size;
+}
+
+uint8_t *kv_encode_request(uint8_t *message, const struct kv_request *header, const void *key,
+			   const void *value, const struct kv_touch *touches)
+{
+	uint8_t *at = message + sizeof(*header);
+
+	memcpy(message, header, sizeof(*header));
+	if (header->key_length)
+		memcpy(at, key, header->key_length);
+	at += header->key_length;
+	if (kv_op_has_value(header->op) && header->value_length) {
+		memcpy(at, value, header->value_length);
+		at += header->value_length;
+	}
+	if (header->touch_count)
+		memcpy(at, touches, header->touch_count * sizeof(*touches));
+	return at + header->touch_count * sizeof(*touches);
+}
