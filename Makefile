@@ -4,17 +4,17 @@ PREFIX  ?= /usr/local
 DESTDIR ?=
 
 .DEFAULT_GOAL := all
-.PHONY: all run test test-fast test-verbs test-planted bench bench-fabric bench-store bench-verbs
-.PHONY: vm-shell lint format install clean help
+.PHONY: all run test test-fast test-verbs test-planted bench bench-fabric bench-store bench-kv
+.PHONY: bench-verbs vm-shell lint format install clean help
 MAKEFLAGS += --no-print-directory
 
 all: ## build everything, optimized, into build/ (this is what plain `make` does)
 	@scripts/build release
 
-run: ## install what is missing, build, and show it at work: two processes on this machine
+run: ## install what is missing, build, and show a server and a client at work on this machine
 	@scripts/setup
 	@scripts/build release
-	@if [ -x scripts/tour ]; then scripts/tour; else build/bin/examples/02_remote_read; fi
+	@scripts/kv-tour
 
 test: ## install what is missing, then lint and run all tests, also with sanitizers and fuzzers
 	@scripts/setup lab
@@ -36,7 +36,7 @@ test-planted: ## show that the tests can fail: plant bugs in a copy of the tree 
 	@scripts/setup
 	@scripts/planted
 
-bench: bench-fabric bench-store ## all benchmarks
+bench: bench-fabric bench-store bench-kv ## all benchmarks
 
 bench-fabric: ## the fabric beside other transports, with the ratios
 	@scripts/setup bench
@@ -47,6 +47,12 @@ bench-store: ## the store engine beside a bare table, Redis and memcached (ten m
 	@scripts/setup bench
 	@scripts/build release
 	@scripts/bench-store
+
+bench-kv: ## server and client beside Redis and memcached, and in a guest beside perftest
+	@scripts/setup bench
+	@scripts/setup lab
+	@scripts/build release
+	@scripts/bench-kv
 
 bench-verbs: ## the fabric on verbs beside perftest, in an emulated guest
 	@scripts/setup lab

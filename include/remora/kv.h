@@ -198,7 +198,9 @@ typedef struct kv_view {
 	const void *value;
 	size_t length;
 	uint64_t version;
-	uint64_t handle; /* the library's */
+	/* The library's. */
+	uint64_t handle;
+	void *owner;
 } kv_view_t;
 int kv_client_view(kv_client_t *client, const void *key, size_t key_length, kv_view_t *view);
 void kv_client_release(kv_client_t *client, kv_view_t *view);
@@ -301,7 +303,7 @@ typedef enum kv_path {
 	KV_PATH_PUSH,	    /* get: the server wrote the value into our buffer, then replied */
 	KV_PATH_EAGER,	    /* put: in one message */
 	KV_PATH_LANDING,    /* put: WRITE_IMM into the landing buffer */
-	KV_PATH_RENDEZVOUS, /* put: in pieces */
+	KV_PATH_RENDEZVOUS, /* in pieces */
 	KV_PATH_ATOMIC,	    /* counter: by an atomic of the adapter */
 	KV_PATH_COUNT,
 } kv_path_t;

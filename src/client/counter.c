@@ -1,0 +1,163 @@
+/*
+ * Counters. The server tells the cell of a counter with its first answer; from then on we add to it
+ * by an atomic of the adapter, and nobody is asked.
+ *
+ * A counter that ended has STORE_COUNTER_GONE in its cell: whoever finds less than the least number
+ * knows that his addition went nowhere, forgets the cell and asks. The server does not use a cell
+ * again before all clients said that they have forgotten it (link.c, cells_epoch). So that no sum
+ * leaves the range unnoticed, large numbers are left to the server.
+ */
+#include <string.h>
+
+#include "client/internal.h"
+#include "store/store.h"
+
+#define LARGE ((int64_t)1 << 60)
+
+static bool is_large(int64_t number)
+{
+	return number > LARGE || number < -LARGE;
+}
+
+static void count_take(struct kv_client *client, struct call *call,
+		       const struct kv_reply_view *view)
+{
+	(void)view;
+	if (call->status == KV_OK)
+		client_learn(client, call);
+}
+
+static int ask(struct kv_client *client, unsigned op, const void *key, size_t key_length,
+	       uint64_t expected, uint64_t argument, int64_t *number)
+{
+	struct kv_reply reply;
+	struct call *call;
+	int status = call_begin(client, op, key, key_length, true, &call);
+
+	if (status != KV_OK)
+		return status;
+	call->request.version = expected;
+	call->request.argument = argument;
+	call->take = count_take;
+	status = call_finish(client, call, &reply);
+	if (number && (status == KV_OK || (op == KV_OP_SWAP && status == KV_CAS_FAILED)))
+		*number = (int64_t)reply.number;
+	return status;
+}
+
+/* ------------------------------------------------------------------------------------------
+ * One-sided. A call's `context` is the work to post.
+ */
+
+static int count_start(struct kv_client *client, struct call *call)
+{
+	struct rmr_work *work = call->context;
+
+	/* On another connection the cell is not known to be the same. */
+	if (client->link->generation != call->cookie || !client->link->cells) {
+		call_done(client, call, KV_AGAIN);
+		return KV_OK;
+	}
+	work->remote = client->link->cells;
+	work->region = client->link->slots_region;
+	work->local = call->slot;
+	work->length = sizeof(uint64_t);
+	call->path = KV_PATH_ATOMIC;
+	return call_post_read(client, call, work, CALL_COUNTING);
+}
+
+/* KV_AGAIN: ask. Else KV_OK and what was there before, or the failure. */
+static int count_one_sided(struct kv_client *client, const void *key, size_t key_length,
+			   struct rmr_work *work, int64_t *before)
+{
+	uint64_t hash = client_hash(key, key_length);
+	const struct location *place;
+	struct call *call;
+	int status;
+
+	if (!client->link || client->link->is_lost || !client->link->cells ||
+	    call_conflicts(client, NULL, hash, false))
+		return KV_AGAIN;
+	place = locations_find(&client->locations, hash);
+	if (!place || place->cell == LOCATION_NO_CELL ||
+	    place->check != hash64_seed(key, key_length, client->instance) ||
+	    place->cell >= rmr_remote_length(client->link->cells) / sizeof(uint64_t))
+		return KV_AGAIN;
+	work->offset = (uint64_t)place->cell * sizeof(uint64_t);
+	status = call_begin(client, KV_OP_ADD, key, key_length, true, &call);
+	if (status != KV_OK)
+		return status;
+	call->start = count_start;
+	call->context = work;
+	call->cookie = client->generation;
+	status = call_run(client, call);
+	if (status == KV_OK)
+		memcpy(before, call->slot, sizeof(*before));
+	call_finish(client, call, NULL);
+	if (status == KV_OK && *before < STORE_COUNTER_MIN) {
+		client->totals.stale_locations++;
+		locations_forget(&client->locations, hash);
+		return KV_AGAIN;
+	}
+	return status;
+}
+
+/* ------------------------------------------------------------------------------------------
+ * The calls
+ */
+
+int kv_client_incr(kv_client_t *client, const void *key, size_t key_length, int64_t delta,
+		   int64_t *sum)
+{
+	struct rmr_work work = {.op = RMR_OP_FETCH_ADD, .operand = (uint64_t)delta};
+	int status = KV_AGAIN;
+	int64_t before;
+
+	if (!key_is_right(key, key_length))
+		return client->last_status = KV_KEY_TOO_LONG;
+	if (!is_large(delta))
+		status = count_one_sided(client, key, key_length, &work, &before);
+	if (status == KV_AGAIN)
+		return ask(client, KV_OP_ADD, key, key_length, 0, (uint64_t)delta, sum);
+	if (status != KV_OK)
+		return status;
+	if (is_large(before))
+		locations_forget(&client->locations, client_hash(key, key_length));
+	if (sum)
+		*sum = before + delta;
+	return KV_OK;
+}
+
+int kv_client_fetch_add(kv_client_t *client, const void *key, size_t key_length, int64_t delta,
+			int64_t *before)
+{
+	int64_t sum;
+	int status = kv_client_incr(client, key, key_length, delta, &sum);
+
+	if (status == KV_OK && before)
+		*before = sum - delta;
+	return status;
+}
+
+int kv_client_counter_cas(kv_client_t *client, const void *key, size_t key_length, int64_t expected,
+			  int64_t desired, int64_t *found)
+{
+	struct rmr_work work = {.op = RMR_OP_COMPARE_SWAP,
+				.compare = (uint64_t)expected,
+				.operand = (uint64_t)desired};
+	int status = KV_AGAIN;
+	int64_t before;
+
+	if (!key_is_right(key, key_length))
+		return client->last_status = KV_KEY_TOO_LONG;
+	if (!is_large(expected) && !is_large(desired))
+		status = count_one_sided(client, key, key_length, &work, &before);
+	if (status == KV_AGAIN)
+		return ask(client, KV_OP_SWAP, key, key_length, (uint64_t)expected,
+			   (uint64_t)desired, found);
+	if (status != KV_OK)
+		return status;
+	if (found)
+		*found = before;
+	return client->last_status = before == expected ? KV_OK : KV_CAS_FAILED;
+}

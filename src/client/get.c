@@ -1,0 +1,405 @@
+/*
+ * How a value is got.
+ *
+ *	mapped		the arena is mapped here: reader.h finds and copies it, nobody is asked
+ *	location	one READ at the place where the item was seen last
+ *	index		READs of bucket and item (get_index.c), if the caller wants that
+ *	inline		the server is asked, and the value is in its reply
+ *	push		the server is asked, and writes a longer value into our buffer
+ *	pieces		one that is longer than our buffer (get_long.c)
+ *
+ * What was read from afar is believed when its checksum is right, it has the key, and it is neither
+ * dead nor pending: then it was the key's item when its version was read (store/probe.h says why).
+ * An item that expires is only believed when it surely had not: store time is known here to within
+ * a round trip, and the later end counts. All else is asked for; so is every miss.
+ *
+ * On one client operations on a key keep their order: a get is sent behind a change of the same key
+ * that is still under way, instead of looking by itself.
+ */
+#include <string.h>
+#include <sys/param.h>
+
+#include "base/error.h"
+#include "client/internal.h"
+#include "store/item.h"
+
+/* A server that has not ticked for so long may be dead or stopped: it is asked instead. */
+#define SILENCE_MS 100
+/* Store time is estimated from the last reply; after so long it has to be newer. */
+#define CLOCK_GOOD_FOR_MS 10000
+/* What clocks may differ by in that time. */
+#define CLOCK_DRIFT_MS 10
+
+/* ------------------------------------------------------------------------------------------
+ * Mapped
+ */
+
+/* Tells what was read lately, if nothing else was sent for long. */
+static void tell_touches(struct kv_client *client)
+{
+	struct call *call;
+
+	if (client->touch_count < KV_MAX_TOUCHES ||
+	    call_begin(client, KV_OP_PING, NULL, 0, false, &call) != KV_OK)
+		return;
+	if (call_ask(client, call) == KV_OK)
+		call_abandon(client, call);
+	else
+		call_end(client, call);
+}
+
+void client_check(struct kv_client *client)
+{
+	struct link *link = client->link;
+
+	client->check_ticks = clock_ticks();
+	call_turn(client, 0);
+	link = client->link;
+	if (!link || !link->is_mapped || client->options.get_mode == KV_GET_ASK)
+		return;
+	client->reader = reader_silence_ms(&link->reader) < SILENCE_MS ? &link->reader : NULL;
+	if (client->reader)
+		tell_touches(client);
+}
+
+int get_mapped(struct kv_client *client, const void *key, size_t key_length, void *value,
+	       size_t *length, kv_info_t *info)
+{
+	struct reader_item item;
+	enum reader_status status;
+
+	if (__builtin_expect(clock_ticks() - client->check_ticks > client->check_interval, 0))
+		client_check(client);
+	if (__builtin_expect(!client->reader, 0))
+		return KV_AGAIN;
+	if (client->changes_under_way &&
+	    call_conflicts(client, NULL, client_hash(key, key_length), false))
+		return KV_AGAIN;
+	status = reader_get(client->reader, key, key_length, value, *length, &item);
+	if (status == READER_ASK)
+		return KV_AGAIN;
+	client->last_path = KV_PATH_MAPPED;
+	client->last_round_trips = 0;
+	client->totals.operations[KV_PATH_MAPPED]++;
+	if (status == READER_MISS)
+		return client->last_status = KV_NOT_FOUND;
+	*length = item_value_length(item.lengths);
+	if (status == READER_NO_ROOM)
+		return client->last_status = KV_BUFFER_TOO_SMALL;
+	client_touch(client, item.offset, item.version);
+	if (info) {
+		uint64_t now = item.expires_ms ? reader_clock_ms(client->reader) : 0;
+
+		*info = (kv_info_t){.version = item.version, .length = *length};
+		if (item.expires_ms)
+			info->ttl_ms = item.expires_ms > now ? item.expires_ms - now : 1;
+	}
+	return KV_OK;
+}
+
+/* ------------------------------------------------------------------------------------------
+ * Remembered places
+ */
+
+void client_learn(struct kv_client *client, const struct call *call)
+{
+	const struct kv_reply *reply = &call->reply;
+	uint64_t size = item_size(call->request.key_length, reply->value_length);
+	bool is_counter = reply->cell != KV_NO_CELL;
+
+	if (!reply->offset || size > UINT32_MAX)
+		return;
+	/* The cell of a counter that expires is nobody's business: it might be over already. */
+	if (is_counter && (reply->cell >= LOCATION_NO_CELL || reply->expires_ms)) {
+		locations_forget(&client->locations, call->hash);
+		return;
+	}
+	locations_learn(&client->locations, call->hash, is_counter ? 0 : reply->offset,
+			(uint32_t)size, is_counter ? (uint32_t)reply->cell : LOCATION_NO_CELL,
+			hash64_seed(call->key, call->request.key_length, client->instance));
+}
+
+/* Whether an item that ends at this time is surely still alive. */
+static bool is_alive(const struct kv_client *client, uint64_t expires_ms)
+{
+	const struct link *link = client->link;
+	int64_t now = (int64_t)(clock_now_ns() / 1000000);
+
+	if (!expires_ms)
+		return true;
+	if (link->is_mapped)
+		return reader_clock_ms(&link->reader) < expires_ms;
+	return link->clock_ahead_ms != INT64_MAX && now - link->clock_set_ms < CLOCK_GOOD_FOR_MS &&
+	       now + link->clock_ahead_ms + CLOCK_DRIFT_MS < (int64_t)expires_ms;
+}
+
+bool get_accept(struct kv_client *client, struct call *call, const uint8_t *bytes)
+{
+	const struct item *item = (const struct item *)bytes;
+	size_t key_length = call->request.key_length;
+	uint64_t lengths, length;
+
+	if (!item_is_complete(item, call->place.offset, call->place.size)) {
+		client->totals.torn_reads += item_version(item) != 0;
+		return false;
+	}
+	lengths = item_get_lengths(item);
+	length = item_value_length(lengths);
+	if (item_kind(lengths) != ITEM_VALUE || item_key_length(lengths) != key_length ||
+	    memcmp(item->key, call->key, key_length) != 0 || !is_alive(client, item_expiry(item)))
+		return false;
+	call->length = length;
+	call->reply = (struct kv_reply){.version = item_version(item),
+					.value_length = length,
+					.expires_ms = item_expiry(item),
+					.offset = call->place.offset,
+					.cell = KV_NO_CELL};
+	if (length > call->room) {
+		call->status = KV_BUFFER_TOO_SMALL;
+		return true;
+	}
+	if (call->value && length)
+		memcpy(call->value, bytes + item_value_offset(key_length, length), length);
+	client_touch(client, call->place.offset, call->reply.version);
+	call->status = KV_OK;
+	return true;
+}
+
+static uint8_t *memory_of(const struct kv_client *client, const struct call *call)
+{
+	if (!call->buffer.length)
+		return call->slot;
+	return (uint8_t *)rmr_arena_base(client->link->buffer) + call->buffer.begin;
+}
+
+static void location_read(struct kv_client *client, struct call *call)
+{
+	if (get_accept(client, call, memory_of(client, call))) {
+		locations_confirm(&client->locations, call->hash);
+		call->path = KV_PATH_LOCATION;
+		call_done(client, call, call->status);
+		return;
+	}
+	client->totals.stale_locations++;
+	locations_doubt(&client->locations, call->hash);
+	call->must_ask = true;
+	extents_give(&client->link->buffer_space, &call->buffer);
+	call->state = CALL_BEGUN;
+}
+
+/* KV_AGAIN: nothing is remembered, or it is too long. */
+static int location_start(struct kv_client *client, struct call *call)
+{
+	struct link *link = client->link;
+	const struct location *place = locations_find(&client->locations, call->hash);
+	struct rmr_work work = {.op = RMR_OP_READ, .remote = link->arena};
+	uint64_t generation;
+	int status;
+
+	if (!place || !place->offset || place->offset > rmr_remote_length(link->arena) ||
+	    place->size > rmr_remote_length(link->arena) - place->offset)
+		return KV_AGAIN;
+	call->place = *place;
+	work.offset = place->offset;
+	work.length = place->size;
+	work.region = link->slots_region;
+	if (work.length > link->max_send) {
+		if (work.length > client->options.buffer_size ||
+		    work.length > rmr_device_info(link->device)->max_transfer)
+			return KV_AGAIN;
+		generation = link->generation;
+		status = link_need_buffer(client);
+		if (status != KV_OK || !client->link || client->link->generation != generation)
+			return status;
+		status = call_take_space(client, call, work.length, 0);
+		if (status != KV_OK)
+			return status;
+		work.region = link->buffer_region;
+	}
+	work.local = memory_of(client, call);
+	call->read_done = location_read;
+	return call_post_read(client, call, &work, CALL_READING);
+}
+
+/* ------------------------------------------------------------------------------------------
+ * Asking
+ */
+
+/* A value may be too long for a reply: room in our buffer, as much as is likely to be needed. */
+static int prepare_push(struct kv_client *client, struct call *call)
+{
+	uint64_t wanted = call->push_length ? call->push_length : call->room;
+	struct link *link = client->link;
+	int status;
+
+	wanted = MIN(wanted, link->buffer_space.size);
+	/* Only what is known to be needed is worth waiting for. */
+	if (call->push_length) {
+		status = call_take_space(client, call, wanted, 0);
+		if (status != KV_OK)
+			return status;
+	} else if (call->is_async || !extents_take(&link->buffer_space, wanted, &call->buffer)) {
+		return KV_OK;
+	}
+	call->request.flags |= KV_PUSH;
+	call->request.place = call->buffer.begin;
+	call->request.value_length = MIN(call->request.value_length, call->buffer.length);
+	return KV_OK;
+}
+
+static void get_take(struct kv_client *client, struct call *call, const struct kv_reply_view *view)
+{
+	const struct kv_reply *reply = &view->header;
+	const uint8_t *from = view->value;
+
+	call->length = reply->value_length;
+	if (call->status == KV_BUFFER_TOO_SMALL && reply->value_length <= call->room) {
+		/* Ours was too small, not the caller's. */
+		extents_give(&client->link->buffer_space, &call->buffer);
+		if (reply->value_length > client->options.buffer_size) {
+			call_done(client, call, CALL_TOO_LONG);
+			return;
+		}
+		call->push_length = reply->value_length;
+		call->state = CALL_BEGUN;
+		return;
+	}
+	if (call->status == KV_NOT_FOUND)
+		locations_forget(&client->locations, call->hash);
+	if (call->status != KV_OK)
+		return;
+	client_learn(client, call);
+	if (reply->flags & KV_PUSHED) {
+		from = memory_of(client, call);
+		call->path = KV_PATH_PUSH;
+	}
+	if (!from ? reply->value_length != 0
+		  : reply->value_length > call->room ||
+			    (reply->flags & KV_PUSHED
+				     ? reply->value_length > call->buffer.length
+				     : reply->value_length != view->value_length)) {
+		call->status = client_fail(client, KV_PROTOCOL,
+					   "a value of another length than it "
+					   "says");
+		return;
+	}
+	if (reply->value_length && call->value)
+		memcpy(call->value, from, reply->value_length);
+}
+
+static int get_start(struct kv_client *client, struct call *call)
+{
+	struct link *link = client->link;
+	int status = KV_AGAIN;
+
+	if (!call->must_ask && link->arena && !link->is_mapped &&
+	    client->options.get_mode != KV_GET_ASK &&
+	    !call_conflicts(client, call, call->hash, false)) {
+		status = location_start(client, call);
+		if (status == KV_AGAIN && client->options.get_mode == KV_GET_INDEX)
+			status = index_start(client, call);
+		if (status != KV_AGAIN)
+			return status;
+	}
+	call->path = KV_PATH_INLINE;
+	call->request.flags = 0;
+	call->request.value_length = call->room;
+	call->take = get_take;
+	if (call->room > link->reply_room) {
+		uint64_t generation = link->generation;
+
+		status = link_need_buffer(client);
+		if (status != KV_OK || !client->link || client->link->generation != generation)
+			return status;
+		status = prepare_push(client, call);
+		if (status != KV_OK)
+			return status;
+	}
+	return call_ask(client, call);
+}
+
+int get_begin(struct kv_client *client, const void *key, size_t key_length, void *value,
+	      size_t room, bool may_wait, struct call **result)
+{
+	struct call *call;
+	int status = call_begin(client, KV_OP_GET, key, key_length, may_wait, &call);
+
+	if (status != KV_OK)
+		return status;
+	call->start = get_start;
+	call->value = value;
+	call->room = room;
+	*result = call;
+	return KV_OK;
+}
+
+/* ------------------------------------------------------------------------------------------
+ * The calls
+ */
+
+void info_from_reply(const struct kv_reply *reply, kv_info_t *info)
+{
+	*info = (kv_info_t){.version = reply->version, .length = reply->value_length};
+	if (!reply->expires_ms)
+		return;
+	info->ttl_ms = reply->expires_ms > reply->server_time_ms
+			       ? reply->expires_ms - reply->server_time_ms
+			       : 1;
+}
+
+/* Time left of what was read one-sidedly, where no reply tells the server's time. */
+static void set_time(const struct kv_client *client, struct kv_reply *reply)
+{
+	int64_t ahead = client->link ? client->link->clock_ahead_ms : INT64_MAX;
+
+	if (reply->expires_ms && !reply->server_time_ms && ahead != INT64_MAX)
+		reply->server_time_ms = (uint64_t)((int64_t)(clock_now_ns() / 1000000) + ahead);
+}
+
+static int get_slowly(struct kv_client *client, const void *key, size_t key_length, void *value,
+		      size_t *length, kv_info_t *info)
+{
+	struct kv_reply reply;
+	struct call *call;
+	size_t found;
+	int status;
+
+	status = get_begin(client, key, key_length, value, *length, true, &call);
+	if (status != KV_OK)
+		return status;
+	status = call_run(client, call);
+	reply = call->reply;
+	found = call->length;
+	call_finish(client, call, NULL);
+	if (status == CALL_TOO_LONG)
+		return get_in_pieces(client, key, key_length, value, length, info);
+	if (status == KV_OK || status == KV_BUFFER_TOO_SMALL)
+		*length = found;
+	set_time(client, &reply);
+	if (status == KV_OK && info)
+		info_from_reply(&reply, info);
+	return status;
+}
+
+int kv_client_get_with(kv_client_t *client, const void *key, size_t key_length, void *value,
+		       size_t *length, kv_info_t *info)
+{
+	int status = KV_AGAIN;
+
+	if (!key_is_right(key, key_length))
+		return client->last_status = KV_KEY_TOO_LONG;
+	if (!length || (!value && *length))
+		return client_fail(client, KV_INVALID, "get: no buffer for the value");
+	if (client->link && client->link->is_mapped)
+		status = get_mapped(client, key, key_length, value ? value : (void *)"", length,
+				    info);
+	if (status != KV_AGAIN)
+		return status;
+	return get_slowly(client, key, key_length, value, length, info);
+}
+
+int kv_client_get(kv_client_t *client, const void *key, size_t key_length, void *value,
+		  size_t *length)
+{
+	return kv_client_get_with(client, key, key_length, value, length, NULL);
+}

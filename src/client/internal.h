@@ -1,0 +1,352 @@
+/*
+ * What the files of the client share.
+ *
+ *	client.c	creating, options, errors, figures
+ *	target.c	what a server's name means: which transports to try, and where
+ *	link.c		one connection: device, greeting, what the server lets us reach
+ *	call.c		operations under way: sending, replies, deadlines, lost connections
+ *	buffer.c	memory that the other end may write to, on both ends
+ *	get.c		how a value is got: mapped, remembered place, asking
+ *	get_long.c	values that do not fit into the buffer
+ *	get_index.c	looking a key up by READs
+ *	put.c		how a value is put: in a message, in the landing buffer, in pieces
+ *	operations.c	everything that is one request and one reply
+ *	counter.c	counters
+ *	view.c		values in place
+ *	async.c		submit and poll; batches
+ *	five.c		the five-call store
+ *	location.h	where items were seen last; pure
+ *	extents.h	a small allocator of buffer space; pure
+ *
+ * Everything runs on the caller's thread. An operation that needs the server is a call; the window
+ * is an array of them. A blocking operation starts a call and turns the wheel, call_turn(), until it
+ * is done; others that are under way go on meanwhile. Nothing here waits but call_turn().
+ *
+ * A connection is a link. When it is lost, calls that changed nothing, or whose request was never
+ * sent, begin again on the next link; of the others nobody can know, and they end with KV_UNKNOWN.
+ */
+#ifndef CLIENT_INTERNAL_H
+#define CLIENT_INTERNAL_H
+
+#include <remora/fabric.h>
+#include <remora/kv.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "client/extents.h"
+#include "client/location.h"
+#include "kv/auth.h"
+#include "kv/protocol.h"
+#include "store/reader.h"
+
+#define CLIENT_ERROR_SIZE     1024
+#define CLIENT_TRANSPORT_SIZE 1024
+#define CLIENT_MAX_TARGETS    20
+/* Calls beside those that the caller submits: our own, and what is needed to start others. */
+#define CLIENT_SPARE 4u
+
+/* ------------------------------------------------------------------------------------------
+ * Targets
+ */
+
+/* One way to reach a server. */
+struct target {
+	char device[64];   /* as rmr_device_open takes it */
+	char address[256]; /* as rmr_connect does */
+	char reason[192];  /* why it cannot be tried at all; "": it can */
+};
+
+struct target_list {
+	int count;
+	struct target targets[CLIENT_MAX_TARGETS];
+};
+
+/* What kv_client_connect's arguments mean. device: NULL, or the one to use. Returns KV_OK, or
+ * KV_INVALID with the reason in rmr_error_message(). */
+int targets_find(conn_mode_t mode, const char *server, int port, const char *device,
+		 struct target_list *list);
+
+/* ------------------------------------------------------------------------------------------
+ * Links
+ */
+
+struct link {
+	struct kv_client *client;
+	struct rmr_device *device;
+	struct rmr_queue *queue;
+	struct rmr_conn *conn;
+	bool is_lost;
+	bool said_goodbye;   /* whatever is not answered was not carried out */
+	uint32_t view_count; /* views keep a lost link's memory mapped */
+	struct link *next;   /* of the lost ones */
+
+	/* Memory of ours: a slot for each call; and one into which the server may write. */
+	struct rmr_arena *slots;
+	struct rmr_region *slots_region;
+	struct rmr_arena *buffer; /* NULL until it is needed */
+	struct rmr_region *buffer_region;
+	struct extents buffer_space;
+
+	/* What the server lets us reach. */
+	struct kv_welcome welcome;
+	uint64_t generation;
+	struct rmr_remote *arena;
+	struct rmr_remote *cells;
+	struct rmr_remote *landing; /* NULL until it is needed */
+	struct extents landing_space;
+	bool has_no_landing;  /* was asked for, in vain */
+	struct reader reader; /* if mapped */
+	bool is_mapped;
+
+	size_t max_send;    /* bytes of a SEND */
+	size_t eager_limit; /* key and value of a request in a SEND */
+	size_t reply_room;  /* of a value in a reply */
+	uint32_t next_id;
+	uint32_t asked; /* requests that wait for their reply */
+	uint32_t cells_epoch;
+	bool must_tell_cells; /* all cells are forgotten: the server has to know */
+	/* Store time is at most local time (ms) plus this; INT64_MAX: not known. */
+	int64_t clock_ahead_ms;
+	int64_t clock_set_ms; /* when that was found out, local time */
+	char reason[256];     /* why it was lost */
+};
+
+/* Connects by the first target that works; on failure the message is the client's error. */
+int link_open(struct kv_client *client, uint64_t deadline_ns);
+/* Closes the client's link; what has views stays mapped until they are released. */
+void link_drop(struct kv_client *client);
+/* A view of it was released: closes it if it was the last one, and the link is lost. */
+void link_release(struct link *link);
+void link_close_all(struct kv_client *client);
+
+/* ------------------------------------------------------------------------------------------
+ * Calls
+ */
+
+struct call;
+struct index_search;
+struct index_picture;
+
+enum call_state {
+	CALL_FREE,
+	CALL_BEGUN,    /* set up; to be started, or started again */
+	CALL_READING,  /* a READ at a remembered place */
+	CALL_LOOKING,  /* READs of the index */
+	CALL_COUNTING, /* an atomic */
+	CALL_ASKED,    /* waits for a reply */
+	CALL_DONE,
+};
+
+/* What a reply brought, beside the header. Called while the message is there; may change status. */
+typedef void (*call_take_fn)(struct kv_client *client, struct call *call,
+			     const struct kv_reply_view *view);
+/* Starts a call on the present link, the first time or again, and sets its state. KV_OK, or why it
+ * ends. If the link is lost meanwhile the call is started once more on the next. */
+typedef int (*call_start_fn)(struct kv_client *client, struct call *call);
+/* What a call's READ or atomic brought is in its slot or buffer. */
+typedef void (*call_read_fn)(struct kv_client *client, struct call *call);
+
+#define CALL_SMALL_KEY 64
+/* A status that never leaves the client: the value is too long for the buffer. */
+#define CALL_TOO_LONG 1
+
+struct call {
+	enum call_state state;
+	unsigned number;   /* of its slot */
+	bool is_abandoned; /* nobody waits: freed when it ends */
+	bool is_async;
+	bool is_change; /* must not be done twice */
+	bool was_sent;
+	uint64_t order; /* of beginning */
+	call_start_fn start;
+	call_take_fn take;
+	call_read_fn read_done;
+	struct kv_request request;
+	uint64_t hash; /* of the key; 0 if it has none */
+	const uint8_t *key;
+	uint8_t small_key[CALL_SMALL_KEY];
+	uint8_t *long_key;  /* allocated */
+	const void *source; /* PUT: the value, until it is sent */
+	void *value;	    /* GET: where it shall go */
+	size_t room;
+	void *context; /* of take */
+	uint8_t *slot;
+	struct extent buffer, landing;
+	uint64_t deadline_ns;
+	uint64_t sent_ms;
+	uint64_t cookie;
+	/* How far a GET has come. */
+	struct location place;
+	struct index_search *search;
+	bool must_ask;
+	uint64_t push_length; /* room for a push that is known to be needed; 0: not known */
+	/* What came of it. */
+	int status;
+	size_t length;
+	struct kv_reply reply;
+	kv_path_t path;
+	unsigned round_trips;
+};
+
+struct kv_client {
+	conn_mode_t mode;
+	kv_client_options_t options;
+	char *device, *key_file;
+	struct kv_secret secret;
+	struct target_list targets;
+	struct link *link;
+	struct link *lost_links; /* that views keep */
+	bool was_connected;
+	uint64_t retry_ns; /* do not try to connect again before */
+	uint32_t backoff_ms;
+	uint64_t instance; /* of the store that locations are of */
+
+	struct call *calls;  /* the window */
+	uint32_t window;     /* of the options, and CLIENT_SPARE more */
+	struct call **by_id; /* id % id_slots */
+	uint32_t id_slots;
+	uint64_t next_order;
+	unsigned first_free;	    /* where to look for one */
+	unsigned calls_under_way;   /* not free */
+	unsigned changes_under_way; /* of these, changing something */
+	unsigned reads_under_way;   /* of these, one-sided */
+	unsigned async_under_way;   /* submitted, and their result not polled yet */
+	bool has_held;		    /* posted with RMR_MORE */
+	int turning;		    /* call_turn() is at work: links stay */
+	uint64_t generation;	    /* of links */
+
+	/* Mapped gets. */
+	const struct reader *reader; /* NULL: not mapped, or not to be trusted now */
+	uint64_t check_ticks;	     /* looked after the connection then */
+	uint64_t check_interval;     /* in ticks */
+	uint32_t get_count;
+	struct kv_touch touches[KV_MAX_TOUCHES];
+	unsigned touch_count;
+
+	struct locations locations;
+	struct index_picture *picture; /* get_index.c */
+
+	int last_status, error_status; /* of the last call; that the text is about */
+	kv_path_t last_path;
+	unsigned last_round_trips;
+	kv_client_totals_t totals;
+	char error[CLIENT_ERROR_SIZE];
+	char transport[CLIENT_TRANSPORT_SIZE];
+};
+
+/* Whether there is room for one more that is submitted. */
+bool call_may_submit(const struct kv_client *client);
+
+/* A free call, set up for this request; the key is copied. KV_AGAIN: the window is full; with
+ * may_wait only after the client's timeout. */
+int call_begin(struct kv_client *client, unsigned op, const void *key, size_t key_length,
+	       bool may_wait, struct call **call);
+void call_end(struct kv_client *client, struct call *call);
+
+/* Runs a call until it is done, and returns its status. It stays until call_end(). */
+int call_run(struct kv_client *client, struct call *call);
+/* The same, and copies the reply's header (unless NULL) and ends it. */
+int call_finish(struct kv_client *client, struct call *call, struct kv_reply *reply);
+/* Starts it, and does not wait; it goes on when the wheel is turned. */
+void call_launch(struct kv_client *client, struct call *call);
+/* The same for what the caller will poll for. */
+void call_submit(struct kv_client *client, struct call *call);
+/* Nobody waits for it any more. */
+void call_abandon(struct kv_client *client, struct call *call);
+void call_done(struct kv_client *client, struct call *call, int status);
+
+/* For start functions: sends the request as a SEND; as a WRITE_IMM to its place in the landing
+ * buffer; posts a READ or an atomic. Each sets the state. */
+int call_ask(struct kv_client *client, struct call *call);
+int call_land(struct kv_client *client, struct call *call);
+int call_post_read(struct kv_client *client, struct call *call, struct rmr_work *work,
+		   enum call_state state);
+
+/* Takes what has come in; waits up to timeout_ms for the first. */
+void call_turn(struct kv_client *client, int timeout_ms);
+/* Starts again what was interrupted, in the order in which it was begun. */
+void calls_resume(struct kv_client *client);
+/* Ends all calls: the caller disconnects. */
+void calls_drop(struct kv_client *client);
+/* Connects again if need be, until the deadline. */
+int client_reach(struct kv_client *client, uint64_t deadline_ns);
+/* Whether another call that changes this key is under way; with_reads: or reads it one-sidedly. */
+bool call_conflicts(const struct kv_client *client, const struct call *except, uint64_t hash,
+		    bool with_reads);
+
+/* ------------------------------------------------------------------------------------------
+ * The rest
+ */
+
+/* Keeps status and text for kv_client_error(), and returns the status. */
+__attribute__((cold, format(printf, 3, 4))) int client_fail(struct kv_client *client, int status,
+							    const char *format, ...);
+/* The same with the message of the fabric. */
+int client_fail_fabric(struct kv_client *client, int status);
+
+static inline bool key_is_right(const void *key, size_t key_length)
+{
+	return key && key_length >= 1 && key_length <= KV_MAX_KEY;
+}
+
+static inline uint64_t client_hash(const void *key, size_t key_length)
+{
+	return hash64(key, key_length);
+}
+
+/* Counts a one-sided read of an item, now and then, for the server to know. */
+void client_touch(struct kv_client *client, uint64_t offset, uint64_t version);
+
+void client_count(struct kv_client *client, const struct call *call);
+
+/* get_long.c */
+/* The item of a reply keeps its place no longer. Does not wait. */
+void client_unpin(struct kv_client *client, uint64_t handle);
+/* Where the value of a pinned item lies in the arena. False: that makes no sense. */
+bool pinned_place(const struct kv_client *client, const struct kv_reply *reply, size_t key_length,
+		  uint64_t *offset);
+
+/* get.c */
+
+/* Begins a get; what came of it is in the call. */
+int get_begin(struct kv_client *client, const void *key, size_t key_length, void *value,
+	      size_t room, bool may_wait, struct call **call);
+/* After CALL_TOO_LONG: gets it in pieces, blocking. */
+int get_in_pieces(struct kv_client *client, const void *key, size_t key_length, void *value,
+		  size_t *length, kv_info_t *info);
+/* From mapped memory. KV_AGAIN: the server has to be asked. */
+int get_mapped(struct kv_client *client, const void *key, size_t key_length, void *value,
+	       size_t *length, kv_info_t *info);
+/* Looks after a mapped link: is the server still there? */
+void client_check(struct kv_client *client);
+/* Whether the item in the call's memory is what the key names. False: ask. */
+bool get_accept(struct kv_client *client, struct call *call, const uint8_t *bytes);
+
+/* buffer.c: the buffer into which the server may write, and the one of the server into which we may;
+ * made if need be. */
+int link_need_buffer(struct kv_client *client);
+int link_need_landing(struct kv_client *client);
+/* Parts of both, for a call; waits until they are free. 0 bytes: none. */
+int call_take_space(struct kv_client *client, struct call *call, uint64_t buffer, uint64_t landing);
+
+/* get_index.c */
+int index_start(struct kv_client *client, struct call *call);
+void index_forget(struct kv_client *client);
+
+/* put.c */
+int put_begin(struct kv_client *client, const void *key, size_t key_length, const void *value,
+	      size_t value_length, const kv_put_options_t *options, bool may_wait,
+	      struct call **call);
+int put_in_pieces(struct kv_client *client, const void *key, size_t key_length, const void *value,
+		  size_t value_length, const kv_put_options_t *options, kv_info_t *info);
+/* Longest key and value together that go in one request. */
+size_t put_limit(const struct kv_client *client);
+
+void info_from_reply(const struct kv_reply *reply, kv_info_t *info);
+/* What a reply says of an item's place. */
+void client_learn(struct kv_client *client, const struct call *call);
+
+#endif

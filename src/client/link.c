@@ -1,0 +1,422 @@
+/*
+ * Links: one connection to a server, from opening the device to what the server lets us reach.
+ *
+ * Greeting, as kv/protocol.h has it: who we are, whether both know the secret, what may be reached.
+ * When a link is lost its memory may still be looked at through views; then it stays, out of use,
+ * until the last of them is released.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/param.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "client/internal.h"
+
+#define REPLY_ROOM   8192u /* of a value in a reply */
+#define MAX_SLOT     65536u
+#define SPARE_DEPTH  32u
+#define LINK_SPIN_US 50
+
+/* ------------------------------------------------------------------------------------------
+ * The end
+ */
+
+static void link_close(struct link *link)
+{
+	rmr_conn_close(link->conn); /* and its remotes */
+	rmr_region_close(link->buffer_region);
+	rmr_region_close(link->slots_region);
+	rmr_arena_close(link->buffer);
+	rmr_arena_close(link->slots);
+	rmr_queue_close(link->queue);
+	rmr_device_close(link->device);
+	extents_fini(&link->buffer_space);
+	extents_fini(&link->landing_space);
+	free(link);
+}
+
+void link_drop(struct kv_client *client)
+{
+	struct link *link = client->link;
+
+	if (!link)
+		return;
+	client->link = NULL;
+	client->reader = NULL;
+	client->touch_count = 0;
+	client->has_held = false;
+	index_forget(client);
+	link->is_lost = true;
+	if (!link->view_count) {
+		link_close(link);
+		return;
+	}
+	link->next = client->lost_links;
+	client->lost_links = link;
+}
+
+void link_release(struct link *link)
+{
+	struct link **at = &link->client->lost_links;
+
+	if (--link->view_count || !link->is_lost)
+		return;
+	while (*at && *at != link)
+		at = &(*at)->next;
+	if (!*at)
+		return;
+	*at = link->next;
+	link_close(link);
+}
+
+void link_close_all(struct kv_client *client)
+{
+	link_drop(client);
+	while (client->lost_links) {
+		struct link *link = client->lost_links;
+
+		client->lost_links = link->next;
+		link_close(link);
+	}
+}
+
+/* ------------------------------------------------------------------------------------------
+ * Greeting
+ */
+
+/* What a failure of the fabric means to the caller. */
+static int from_fabric(enum rmr_status status)
+{
+	switch (status) {
+	case RMR_OK:
+		return KV_OK;
+	case RMR_NO_MEMORY:
+		return KV_INTERNAL;
+	case RMR_PROTOCOL:
+		return KV_PROTOCOL;
+	case RMR_INVALID:
+		return KV_INVALID;
+	case RMR_DENIED:
+		return KV_DENIED;
+	default:
+		return KV_DISCONNECTED;
+	}
+}
+
+static enum rmr_status send_greeting(struct link *link, const void *greeting, size_t length)
+{
+	struct rmr_work work = {.op = RMR_OP_SEND,
+				.flags = RMR_UNSIGNALED,
+				.local = rmr_arena_base(link->slots),
+				.length = length,
+				.region = link->slots_region};
+	int posted;
+
+	memcpy(work.local, greeting, length);
+	posted = rmr_post(link->conn, &work, 1);
+	if (posted == 1)
+		return RMR_OK;
+	return posted < 0 ? (enum rmr_status)posted : RMR_DISCONNECTED;
+}
+
+/* The server's next greeting; its op in *op. */
+static enum rmr_status next_greeting(struct link *link, void *greeting, size_t room, int *op,
+				     uint64_t deadline_ns)
+{
+	struct rmr_completion completion;
+
+	do {
+		if (rmr_wait(link->queue, &completion, 1, clock_remaining_ms(deadline_ns)) != 1)
+			continue;
+		if (completion.op == RMR_OP_DISCONNECT)
+			return error_set(RMR_DISCONNECTED, "the server closed the connection");
+		if (completion.op != RMR_OP_RECV || completion.status != RMR_OK)
+			continue;
+		*op = kv_decode_greeting(completion.data, completion.length, greeting, room);
+		rmr_recv_release(link->queue, completion.data);
+		if (!*op)
+			return error_set(RMR_PROTOCOL, "the server's greeting makes no sense");
+		return RMR_OK;
+	} while (!clock_passed(deadline_ns));
+	return error_set(RMR_TIMEOUT, "the server did not answer the greeting in time");
+}
+
+/* Waits for this greeting. KV_OK, or what a refusal, or something else, means. */
+static int expect(struct link *link, void *greeting, size_t room, int wanted, uint64_t deadline_ns)
+{
+	enum rmr_status status;
+	int op = 0;
+
+	status = next_greeting(link, greeting, room, &op, deadline_ns);
+	if (status != RMR_OK)
+		return from_fabric(status);
+	if (op == KV_OP_REFUSE) {
+		struct kv_refuse *refuse = greeting;
+
+		error_set(RMR_REFUSED, "the server refuses: %s", refuse->reason);
+		return refuse->status < 0 ? refuse->status : KV_DENIED;
+	}
+	if (op != wanted) {
+		error_set(RMR_PROTOCOL, "the server greets with %s", kv_op_name((unsigned)op));
+		return KV_PROTOCOL;
+	}
+	return KV_OK;
+}
+
+static int greet(struct link *link, uint64_t deadline_ns)
+{
+	struct kv_client *client = link->client;
+	struct kv_hello hello = {.op = KV_OP_HELLO, .window = client->window};
+	struct kv_proof proof = {.op = KV_OP_PROOF};
+	_Alignas(8) uint8_t bytes[KV_MAX_GREETING];
+	struct kv_challenge challenge;
+	enum rmr_status status;
+	int result;
+
+	status = kv_make_nonce(hello.nonce);
+	if (status == RMR_OK)
+		status = send_greeting(link, &hello, sizeof(hello));
+	if (status != RMR_OK)
+		return from_fabric(status);
+	result = expect(link, bytes, sizeof(bytes), KV_OP_CHALLENGE, deadline_ns);
+	if (result != KV_OK)
+		return result;
+	memcpy(&challenge, bytes, sizeof(challenge));
+	if (challenge.needs_proof && !client->secret.length) {
+		error_set(RMR_DENIED,
+			  "the server wants a key, and none was given: set key_file, or "
+			  "REMORA_KEY_FILE in the environment");
+		return KV_DENIED;
+	}
+	if (!challenge.needs_proof && client->secret.length) {
+		error_set(RMR_DENIED, "a key was given, but this server has none: it cannot prove "
+				      "that it is the right one");
+		return KV_DENIED;
+	}
+	if (challenge.needs_proof)
+		kv_prove(&client->secret, KV_CLIENT_PROVES, hello.nonce, challenge.nonce,
+			 proof.proof);
+	status = send_greeting(link, &proof, sizeof(proof));
+	if (status != RMR_OK)
+		return from_fabric(status);
+	result = expect(link, bytes, sizeof(bytes), KV_OP_WELCOME, deadline_ns);
+	if (result != KV_OK)
+		return result;
+	memcpy(&link->welcome, bytes, sizeof(link->welcome));
+	if (challenge.needs_proof &&
+	    !kv_proof_is_right(&client->secret, KV_SERVER_PROVES, hello.nonce, challenge.nonce,
+			       link->welcome.proof)) {
+		error_set(RMR_DENIED, "the server does not know the key");
+		return KV_DENIED;
+	}
+	return KV_OK;
+}
+
+/* ------------------------------------------------------------------------------------------
+ * What the server lets us reach
+ */
+
+static enum rmr_status open_remotes(struct link *link)
+{
+	const struct kv_welcome *welcome = &link->welcome;
+	enum rmr_status status;
+	const void *memory;
+
+	if (welcome->window < 1 || welcome->eager_limit < KV_MIN_EAGER)
+		return error_set(RMR_PROTOCOL, "the server's limits make no sense");
+	if (welcome->capabilities & KV_CAN_READ) {
+		status = rmr_remote_open(link->conn, &welcome->arena, &link->arena);
+		if (status != RMR_OK)
+			return error_context(status, "the store's memory");
+		memory = rmr_remote_pointer(link->arena);
+		if (memory) {
+			status = reader_init(&link->reader, memory, rmr_remote_length(link->arena));
+			if (status != RMR_OK)
+				return status;
+			link->is_mapped = true;
+		}
+	}
+	if (welcome->capabilities & KV_CAN_COUNT) {
+		status = rmr_remote_open(link->conn, &welcome->cells, &link->cells);
+		if (status != RMR_OK)
+			return error_context(status, "the counters' memory");
+	}
+	return RMR_OK;
+}
+
+static enum rmr_status open_slots(struct link *link)
+{
+	struct rmr_conn_info info;
+	enum rmr_status status;
+	size_t slot;
+
+	rmr_conn_get_info(link->conn, &info);
+	if (info.max_send < KV_REQUEST_EXTRA + KV_MIN_EAGER)
+		return error_set(RMR_PROTOCOL, "it takes messages of %zu bytes only",
+				 info.max_send);
+	link->max_send = MIN(info.max_send, MAX_SLOT);
+	slot = (link->max_send + 63) & ~(size_t)63;
+	status = rmr_arena_open(slot * link->client->window, 0, &link->slots);
+	if (status == RMR_OK)
+		status = rmr_region_open(link->device, rmr_arena_base(link->slots),
+					 rmr_arena_size(link->slots), 0, &link->slots_region);
+	if (status != RMR_OK)
+		return status;
+	for (unsigned i = 0; i < link->client->window; i++)
+		link->client->calls[i].slot = (uint8_t *)rmr_arena_base(link->slots) + i * slot;
+	return RMR_OK;
+}
+
+static void set_limits(struct link *link)
+{
+	const kv_client_options_t *options = &link->client->options;
+	size_t limit = MIN(link->max_send - KV_REQUEST_EXTRA, link->welcome.eager_limit);
+
+	/* Keys must fit whatever the caller prefers. */
+	if (options->eager_limit)
+		limit = MIN(limit, options->eager_limit);
+	link->eager_limit = limit;
+	link->reply_room = REPLY_ROOM;
+	link->next_id = 1;
+	link->cells_epoch = link->welcome.cells_epoch;
+	link->clock_ahead_ms = INT64_MAX;
+}
+
+static enum rmr_status open_queue(struct link *link, const struct target *target,
+				  uint64_t deadline_ns)
+{
+	struct kv_introduction introduction = {KV_PROTOCOL_MAGIC, KV_PROTOCOL_VERSION, 0};
+	uint32_t window = link->client->window;
+	struct rmr_queue_options queue_options = {
+		.recv_slots = window + 8,
+		.recv_size = (sizeof(struct kv_reply) + REPLY_ROOM + 63) & ~63u,
+		.spin_us = LINK_SPIN_US,
+	};
+	struct rmr_conn_options conn_options = {
+		.depth = 2 * window + SPARE_DEPTH,
+		.private_data = &introduction,
+		.private_length = sizeof(introduction),
+	};
+	const struct rmr_device_info *info;
+	enum rmr_status status;
+
+	status = rmr_device_open(target->device, NULL, &link->device);
+	if (status != RMR_OK)
+		return status;
+	info = rmr_device_info(link->device);
+	queue_options.recv_slots = MIN(queue_options.recv_slots, info->max_slots);
+	conn_options.depth = MIN(conn_options.depth, info->max_depth);
+	status = rmr_queue_open(link->device, &queue_options, &link->queue);
+	if (status != RMR_OK)
+		return status;
+	return rmr_connect(link->queue, target->address, clock_remaining_ms(deadline_ns),
+			   &conn_options, &link->conn);
+}
+
+static int try_target(struct kv_client *client, const struct target *target, uint64_t deadline_ns,
+		      struct link **result)
+{
+	struct link *link = calloc(1, sizeof(*link));
+	enum rmr_status status;
+	int outcome;
+
+	if (!link) {
+		error_set(RMR_NO_MEMORY, "a connection");
+		return KV_INTERNAL;
+	}
+	link->client = client;
+	status = open_queue(link, target, deadline_ns);
+	if (status == RMR_OK)
+		status = open_slots(link);
+	if (status != RMR_OK) {
+		outcome = from_fabric(status);
+		goto close_link;
+	}
+	outcome = greet(link, deadline_ns);
+	if (outcome != KV_OK)
+		goto close_link;
+	outcome = from_fabric(open_remotes(link));
+	if (outcome != KV_OK)
+		goto close_link;
+	set_limits(link);
+	*result = link;
+	return KV_OK;
+close_link:
+	link_close(link);
+	return outcome;
+}
+
+/* ------------------------------------------------------------------------------------------
+ * Connecting
+ */
+
+__attribute__((format(printf, 3, 4))) static void append(char *text, size_t size,
+							 const char *format, ...)
+{
+	size_t length = strlen(text);
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(text + length, size - length, format, arguments);
+	va_end(arguments);
+}
+
+/* A refusal that holds whichever way one comes. */
+static bool is_final(int status)
+{
+	return status == KV_DENIED || status == KV_BUSY || status == KV_PROTOCOL;
+}
+
+static void take_into_use(struct kv_client *client, struct link *link)
+{
+	client->link = link;
+	link->generation = ++client->generation;
+	client->was_connected = true;
+	client->backoff_ms = 0;
+	client->reader =
+		link->is_mapped && client->options.get_mode != KV_GET_ASK ? &link->reader : NULL;
+	client->check_ticks = clock_ticks();
+	if (client->instance != link->welcome.instance) {
+		client->instance = link->welcome.instance;
+		locations_clear(&client->locations);
+	}
+	locations_clear_cells(&client->locations);
+}
+
+int link_open(struct kv_client *client, uint64_t deadline_ns)
+{
+	char reasons[CLIENT_TRANSPORT_SIZE] = "";
+	int status = KV_DISCONNECTED;
+	struct link *link = NULL;
+	int i;
+
+	for (i = 0; i < client->targets.count; i++) {
+		const struct target *target = &client->targets.targets[i];
+		const char *reason = target->reason;
+
+		if (!*reason) {
+			error_clear();
+			status = try_target(client, target, deadline_ns, &link);
+			if (status == KV_OK)
+				break;
+			reason = error_chain();
+		}
+		append(reasons, sizeof(reasons), "%s%s: %s", *reasons ? "; " : "", target->device,
+		       reason);
+		if (is_final(status) || clock_passed(deadline_ns))
+			break;
+	}
+	if (!link) {
+		if (client->targets.count == 0)
+			append(reasons, sizeof(reasons), "no adapter is there for this mode");
+		return client_fail(client, status, "%s", reasons);
+	}
+	snprintf(client->transport, sizeof(client->transport), "%s%s%s%s",
+		 client->targets.targets[i].device, *reasons ? " (" : "", reasons,
+		 *reasons ? ")" : "");
+	take_into_use(client, link);
+	return KV_OK;
+}

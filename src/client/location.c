@@ -1,0 +1,147 @@
+/* Locations: see location.h. */
+#include "client/location.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool locations_init(struct locations *locations, uint32_t entries)
+{
+	uint32_t sets = 1;
+
+	while (sets < UINT32_MAX / LOCATION_WAYS / 4 && sets * LOCATION_WAYS < entries)
+		sets *= 2;
+	*locations = (struct locations){.set_mask = sets - 1};
+	locations->entries = calloc((size_t)sets * LOCATION_WAYS, sizeof(*locations->entries));
+	return locations->entries != NULL;
+}
+
+void locations_fini(struct locations *locations)
+{
+	free(locations->entries);
+	*locations = (struct locations){0};
+}
+
+static struct location *set_of(struct locations *locations, uint64_t hash)
+{
+	return &locations->entries[(size_t)(hash & locations->set_mask) * LOCATION_WAYS];
+}
+
+static struct location *find(struct locations *locations, uint64_t hash)
+{
+	struct location *set;
+
+	if (!locations->entries)
+		return NULL;
+	set = set_of(locations, hash);
+	for (unsigned i = 0; i < LOCATION_WAYS; i++) {
+		if (set[i].hash == hash && set[i].used)
+			return &set[i];
+	}
+	return NULL;
+}
+
+/* The one of this hash, else the one that was not used for longest. */
+static struct location *find_or_make(struct locations *locations, uint64_t hash)
+{
+	struct location *found = find(locations, hash), *set;
+
+	if (found || !locations->entries)
+		return found;
+	set = set_of(locations, hash);
+	found = set;
+	for (unsigned i = 1; i < LOCATION_WAYS; i++) {
+		/* The count of uses wraps around, so ages are compared. */
+		if (!found->used ||
+		    (set[i].used && locations->now - set[i].used <= locations->now - found->used))
+			continue;
+		found = &set[i];
+	}
+	*found = (struct location){.hash = hash, .cell = LOCATION_NO_CELL};
+	return found;
+}
+
+static void use(struct locations *locations, struct location *location)
+{
+	if (++locations->now == 0)
+		locations->now = 1;
+	location->used = locations->now;
+}
+
+void locations_clear(struct locations *locations)
+{
+	if (locations->entries)
+		memset(locations->entries, 0,
+		       ((size_t)locations->set_mask + 1) * LOCATION_WAYS *
+			       sizeof(*locations->entries));
+}
+
+void locations_clear_cells(struct locations *locations)
+{
+	if (!locations->entries)
+		return;
+	for (size_t i = 0; i < ((size_t)locations->set_mask + 1) * LOCATION_WAYS; i++)
+		locations->entries[i].cell = LOCATION_NO_CELL;
+}
+
+const struct location *locations_find(struct locations *locations, uint64_t hash)
+{
+	struct location *found = find(locations, hash);
+
+	if (!found)
+		return NULL;
+	use(locations, found);
+	if (found->cell != LOCATION_NO_CELL)
+		return found;
+	if (!found->offset)
+		return NULL;
+	if (found->doubt >= LOCATION_DOUBTFUL) {
+		/* Asked for this time; after some times it is tried again. */
+		found->doubt--;
+		return NULL;
+	}
+	return found;
+}
+
+void locations_learn(struct locations *locations, uint64_t hash, uint64_t offset, uint32_t size,
+		     uint32_t cell, uint64_t check)
+{
+	struct location *found = find_or_make(locations, hash);
+
+	if (!found)
+		return;
+	found->offset = offset;
+	found->size = size;
+	found->cell = cell;
+	found->check = check;
+	use(locations, found);
+}
+
+void locations_confirm(struct locations *locations, uint64_t hash)
+{
+	struct location *found = find(locations, hash);
+
+	if (found && found->doubt)
+		found->doubt--;
+}
+
+void locations_doubt(struct locations *locations, uint64_t hash)
+{
+	struct location *found = find(locations, hash);
+
+	if (!found)
+		return;
+	found->offset = 0;
+	found->cell = LOCATION_NO_CELL;
+	found->doubt =
+		found->doubt + 3 < LOCATION_MAX_DOUBT ? found->doubt + 3 : LOCATION_MAX_DOUBT;
+}
+
+void locations_forget(struct locations *locations, uint64_t hash)
+{
+	struct location *found = find(locations, hash);
+
+	if (!found)
+		return;
+	found->offset = 0;
+	found->cell = LOCATION_NO_CELL;
+}

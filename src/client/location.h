@@ -1,0 +1,59 @@
+/*
+ * Locations: where items were when they were seen last, by the hash of their key.
+ *
+ * A hint and nothing more: whoever reads there checks the key, the version and the checksum. Two
+ * keys may share a hash, and then push each other out. Entries that were wrong are dropped; a key
+ * whose place changes all the time is remembered as one to ask for (doubt), until it has been quiet
+ * for a while. Bounded; one thread.
+ */
+#ifndef CLIENT_LOCATION_H
+#define CLIENT_LOCATION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define LOCATION_WAYS	   4u
+#define LOCATION_MAX_DOUBT 15u
+/* From here on the server is asked. */
+#define LOCATION_DOUBTFUL 4u
+#define LOCATION_NO_CELL  UINT32_MAX
+
+struct location {
+	uint64_t hash;
+	uint64_t offset; /* of the item; 0: none is known */
+	uint32_t size;	 /* of the item, from its first byte to its value's last */
+	uint32_t cell;	 /* of a counter; LOCATION_NO_CELL: none */
+	uint32_t used;	 /* when, in uses */
+	uint32_t doubt;
+	uint64_t
+		check; /* with a cell: another hash of the key, for nobody looks at the key itself */
+};
+
+struct locations {
+	struct location *entries; /* NULL: nothing is remembered */
+	uint32_t set_mask;
+	uint32_t now;
+};
+
+/* About as many entries, at least LOCATION_WAYS. False: no memory. */
+bool locations_init(struct locations *locations, uint32_t entries);
+/* Legal on a zeroed one. */
+void locations_fini(struct locations *locations);
+void locations_clear(struct locations *locations);
+/* Forgets all cells. */
+void locations_clear_cells(struct locations *locations);
+
+/* NULL: unknown, or only doubt is known. Valid until the next call. */
+const struct location *locations_find(struct locations *locations, uint64_t hash);
+
+/* An item is there: what is known of it besides stays known. */
+void locations_learn(struct locations *locations, uint64_t hash, uint64_t offset, uint32_t size,
+		     uint32_t cell, uint64_t check);
+/* It was read, and was right. */
+void locations_confirm(struct locations *locations, uint64_t hash);
+/* It was wrong. */
+void locations_doubt(struct locations *locations, uint64_t hash);
+/* The key is gone, or was changed by ourselves: no place any more, and no doubt from that. */
+void locations_forget(struct locations *locations, uint64_t hash);
+
+#endif

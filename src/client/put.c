@@ -1,0 +1,323 @@
+/*
+ * How a value is put.
+ *
+ *	eager		key and value in a message
+ *	landing		the same message, written into the landing buffer
+ *	rendezvous	the size first; then, if the server has room, the value in pieces, the last
+ *			of which makes the put happen
+ *
+ * A reply means: applied. A put is sent once; whether it may be sent again after the connection was
+ * lost is decided in call.c.
+ */
+#include <string.h>
+#include <sys/param.h>
+
+#include "client/internal.h"
+
+#define PIECES_AT_ONCE 4u
+#define MAX_PIECE      ((size_t)1 << 20)
+
+static void set_options(struct kv_request *request, const kv_put_options_t *options)
+{
+	if (!options)
+		return;
+	request->argument = options->ttl_ms;
+	request->version = options->version;
+	request->flags |= (uint8_t)(options->condition << KV_CONDITION_SHIFT);
+}
+
+size_t put_limit(const struct kv_client *client)
+{
+	const struct link *link = client->link;
+	size_t landing = MIN(link->welcome.landing_size, client->options.landing_limit);
+
+	landing = MIN(landing, client->options.buffer_size);
+	landing = MIN(landing, rmr_device_info(link->device)->max_transfer);
+	if (link->has_no_landing || landing < sizeof(struct kv_request))
+		landing = 0;
+	else
+		landing -= sizeof(struct kv_request);
+	return MAX(link->eager_limit, landing);
+}
+
+static void put_take(struct kv_client *client, struct call *call, const struct kv_reply_view *view)
+{
+	(void)view;
+	if (call->status == KV_OK)
+		client_learn(client, call);
+	else
+		locations_forget(&client->locations, call->hash);
+}
+
+/* By whichever way its size needs. */
+static int send_value(struct kv_client *client, struct call *call)
+{
+	struct link *link = client->link;
+	uint64_t generation = link->generation;
+	size_t size = kv_request_size(&call->request);
+	int status;
+
+	if (size - sizeof(call->request) <= link->eager_limit) {
+		call->path = KV_PATH_EAGER;
+		return call_ask(client, call);
+	}
+	/* Both may find the link lost, and another one in its place: then this begins again. */
+	status = link_need_landing(client);
+	if (status == KV_OK)
+		status = link_need_buffer(client);
+	if (status != KV_OK || !client->link || client->link->generation != generation)
+		return status;
+	status = call_take_space(client, call, size, size);
+	if (status != KV_OK)
+		return status;
+	call->path = KV_PATH_LANDING;
+	return call_land(client, call);
+}
+
+static int put_start(struct kv_client *client, struct call *call)
+{
+	/* A get of this key that still looks by itself comes first. */
+	while (call->is_async && call_conflicts(client, call, call->hash, true) &&
+	       client->reads_under_way && !clock_passed(call->deadline_ns)) {
+		call_turn(client, clock_remaining_ms(call->deadline_ns));
+		if (!client->link)
+			return KV_OK;
+	}
+	call->request.touch_count = 0;
+	return send_value(client, call);
+}
+
+int put_begin(struct kv_client *client, const void *key, size_t key_length, const void *value,
+	      size_t value_length, const kv_put_options_t *options, bool may_wait,
+	      struct call **result)
+{
+	struct call *call;
+	int status = call_begin(client, KV_OP_PUT, key, key_length, may_wait, &call);
+
+	if (status != KV_OK)
+		return status;
+	set_options(&call->request, options);
+	call->request.value_length = value_length;
+	call->source = value;
+	call->start = put_start;
+	call->take = put_take;
+	*result = call;
+	return KV_OK;
+}
+
+/* ------------------------------------------------------------------------------------------
+ * Rendezvous. A piece's `cookie` is the link on which it was begun.
+ */
+
+static int piece_start(struct kv_client *client, struct call *call)
+{
+	if (client->link->generation != call->cookie) {
+		/* Nobody there knows of the pieces before. */
+		call_done(client, call, KV_AGAIN);
+		return KV_OK;
+	}
+	call->request.touch_count = 0;
+	return send_value(client, call);
+}
+
+struct pieces {
+	const uint8_t *value;
+	size_t length;
+	size_t piece;	/* bytes of one */
+	uint64_t draft; /* the id of PUT_BEGIN */
+	uint64_t generation;
+};
+
+static int piece_begin(struct kv_client *client, const struct pieces *pieces, size_t at,
+		       struct call **result)
+{
+	size_t part = MIN(pieces->piece, pieces->length - at);
+	struct call *call;
+	int status = call_begin(client, KV_OP_PUT_PIECE, NULL, 0, true, &call);
+
+	if (status != KV_OK)
+		return status;
+	call->start = piece_start;
+	call->cookie = pieces->generation;
+	call->source = pieces->value + at;
+	call->request.value_length = part;
+	call->request.argument = pieces->draft;
+	call->request.place = at;
+	if (at + part == pieces->length) {
+		call->request.flags = KV_FINAL;
+	} else {
+		/* Nothing happens before the last one. */
+		call->is_change = false;
+		client->changes_under_way--;
+	}
+	call_launch(client, call);
+	call->path = KV_PATH_NONE;
+	*result = call;
+	return KV_OK;
+}
+
+/* KV_AGAIN: the link was lost before the last piece was sent. */
+static int send_pieces(struct kv_client *client, const struct pieces *pieces,
+		       struct kv_reply *reply)
+{
+	struct call *calls[PIECES_AT_ONCE] = {0};
+	int status = KV_OK, worst = KV_OK;
+	unsigned slot = 0;
+
+	for (size_t at = 0; at < pieces->length; at += pieces->piece) {
+		if (calls[slot])
+			status = call_finish(client, calls[slot], reply);
+		calls[slot] = NULL;
+		if (worst == KV_OK)
+			worst = status;
+		if (worst != KV_OK)
+			break;
+		worst = piece_begin(client, pieces, at, &calls[slot]);
+		if (worst != KV_OK)
+			break;
+		slot = (slot + 1) % PIECES_AT_ONCE;
+	}
+	/* The last one ends last. */
+	for (unsigned i = 0; i < PIECES_AT_ONCE; i++, slot = (slot + 1) % PIECES_AT_ONCE) {
+		if (!calls[slot])
+			continue;
+		status = call_finish(client, calls[slot], reply);
+		if (worst == KV_OK || (worst == KV_AGAIN && status == KV_UNKNOWN))
+			worst = status;
+	}
+	return worst;
+}
+
+static void cancel(struct kv_client *client, const struct pieces *pieces)
+{
+	struct call *call;
+
+	if (!client->link || client->link->generation != pieces->generation ||
+	    call_begin(client, KV_OP_PUT_CANCEL, NULL, 0, true, &call) != KV_OK)
+		return;
+	call->request.argument = pieces->draft;
+	call->path = KV_PATH_NONE;
+	if (client->link && call_ask(client, call) == KV_OK)
+		call_abandon(client, call);
+	else
+		call_end(client, call);
+}
+
+static int begin_pieces(struct kv_client *client, const void *key, size_t key_length,
+			const kv_put_options_t *options, struct pieces *pieces,
+			struct kv_reply *reply)
+{
+	struct call *call;
+	int status = call_begin(client, KV_OP_PUT_BEGIN, key, key_length, true, &call);
+
+	if (status != KV_OK)
+		return status;
+	/* It can be repeated: nothing is changed by it. */
+	call->is_change = false;
+	client->changes_under_way--;
+	set_options(&call->request, options);
+	call->request.value_length = pieces->length;
+	call->path = KV_PATH_NONE;
+	status = call_finish(client, call, reply);
+	if (status != KV_OK)
+		return status;
+	if (!client->link)
+		return KV_AGAIN;
+	pieces->draft = reply->id;
+	pieces->generation = client->link->generation;
+	/* Pieces by landing if there is one, else by messages. */
+	status = link_need_landing(client);
+	if (status != KV_OK && status != KV_BUSY)
+		return status;
+	if (!client->link || client->link->generation != pieces->generation)
+		return KV_AGAIN;
+	pieces->piece = MIN(put_limit(client) / PIECES_AT_ONCE, MAX_PIECE) & ~(size_t)63;
+	pieces->piece = MAX(pieces->piece, client->link->eager_limit);
+	return KV_OK;
+}
+
+int put_in_pieces(struct kv_client *client, const void *key, size_t key_length, const void *value,
+		  size_t value_length, const kv_put_options_t *options, kv_info_t *info)
+{
+	uint64_t deadline_ns = clock_deadline_ns(client->options.timeout_ms);
+	struct pieces pieces = {.value = value, .length = value_length};
+	struct kv_reply reply;
+	int status;
+
+	do {
+		status = begin_pieces(client, key, key_length, options, &pieces, &reply);
+		if (status == KV_OK)
+			status = send_pieces(client, &pieces, &reply);
+		if (status != KV_OK && status != KV_UNKNOWN && pieces.draft)
+			cancel(client, &pieces);
+	} while (status == KV_AGAIN && !clock_passed(deadline_ns));
+	locations_forget(&client->locations, client_hash(key, key_length));
+	client->last_path = KV_PATH_RENDEZVOUS;
+	client->last_round_trips = 3;
+	client->totals.operations[KV_PATH_RENDEZVOUS]++;
+	client->totals.round_trips += 3;
+	client->last_status = status;
+	if (status == KV_AGAIN)
+		return client_fail(client, KV_TIMEOUT, "the connection was lost again and again");
+	if (info && (status == KV_OK || status == KV_EXISTS || status == KV_CAS_FAILED))
+		info_from_reply(&reply, info);
+	return status;
+}
+
+/* ------------------------------------------------------------------------------------------
+ * The calls
+ */
+
+int kv_client_put_with(kv_client_t *client, const void *key, size_t key_length, const void *value,
+		       size_t value_length, const kv_put_options_t *options, kv_info_t *info)
+{
+	struct kv_reply reply;
+	struct call *call;
+	int status;
+
+	if (!key_is_right(key, key_length))
+		return client->last_status = KV_KEY_TOO_LONG;
+	if (!value && value_length)
+		return client_fail(client, KV_INVALID, "put: no value");
+	if (options && (unsigned)options->condition > KV_IF_VERSION)
+		return client_fail(client, KV_INVALID, "put: no such condition");
+	status = client_reach(client, clock_deadline_ns(client->options.timeout_ms));
+	if (status != KV_OK)
+		return status;
+	if (value_length > client->link->welcome.max_value)
+		return client_fail(client, KV_VALUE_TOO_LONG,
+				   "%zu bytes; the server has room for %llu at most", value_length,
+				   (unsigned long long)client->link->welcome.max_value);
+	if (key_length + value_length > put_limit(client))
+		return put_in_pieces(client, key, key_length, value, value_length, options, info);
+	status = put_begin(client, key, key_length, value, value_length, options, true, &call);
+	if (status != KV_OK)
+		return status;
+	status = call_finish(client, call, &reply);
+	/* The server had no landing buffer for us: nothing was changed. */
+	if (status == KV_BUSY && client->link && client->link->has_no_landing &&
+	    key_length + value_length > client->link->eager_limit)
+		return put_in_pieces(client, key, key_length, value, value_length, options, info);
+	if (info && (status == KV_OK || status == KV_EXISTS || status == KV_CAS_FAILED))
+		info_from_reply(&reply, info);
+	return status;
+}
+
+int kv_client_put(kv_client_t *client, const void *key, size_t key_length, const void *value,
+		  size_t value_length)
+{
+	return kv_client_put_with(client, key, key_length, value, value_length, NULL, NULL);
+}
+
+int kv_client_cas(kv_client_t *client, const void *key, size_t key_length, uint64_t expected,
+		  const void *value, size_t value_length, uint64_t *version)
+{
+	kv_put_options_t options = {.condition = KV_IF_VERSION, .version = expected};
+	kv_info_t info = {0};
+	int status =
+		kv_client_put_with(client, key, key_length, value, value_length, &options, &info);
+
+	if (version && (status == KV_OK || status == KV_CAS_FAILED))
+		*version = info.version;
+	return status;
+}

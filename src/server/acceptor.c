@@ -1,0 +1,144 @@
+/*
+ * The acceptor: a thread that takes callers from all listeners, looks whether they speak our
+ * protocol and whether there is room, and hands each to the worker that has the fewest. What can be
+ * said about a caller before it is connected is said here; the greeting is the worker's.
+ */
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "server/internal.h"
+
+/* Listeners have deadlines for silent callers, which no descriptor tells of. */
+#define LOOK_MS 500
+/* When listening fails for a moment, for want of descriptors for instance. */
+#define RETRY_MS 100
+/* Callers taken from one listener before the others have their turn. */
+#define BUDGET 64
+
+/* NULL: it is one of ours. */
+static const char *find_fault(const struct rmr_request *request, char *text, size_t size)
+{
+	struct kv_introduction introduction;
+	size_t length;
+	const void *data = rmr_request_private(request, &length);
+
+	if (length < sizeof(introduction))
+		return "this is a Remora key-value server, and you are no client of it";
+	memcpy(&introduction, data, sizeof(introduction));
+	if (introduction.magic != KV_PROTOCOL_MAGIC)
+		return "this is a Remora key-value server, and you are no client of it";
+	if (introduction.version == KV_PROTOCOL_VERSION)
+		return NULL;
+	snprintf(text, size, "the server speaks version %u of the protocol, the client version %u",
+		 KV_PROTOCOL_VERSION, introduction.version);
+	return text;
+}
+
+static struct worker *find_worker(struct kv_server *server)
+{
+	struct worker *best = &server->workers[0];
+	unsigned fewest = UINT32_MAX;
+
+	for (unsigned i = 0; i < server->worker_count; i++) {
+		/* Relaxed: a rough balance is enough. */
+		unsigned sessions = atomic_load_explicit(&server->workers[i].session_count,
+							 memory_order_relaxed);
+
+		if (sessions < fewest) {
+			fewest = sessions;
+			best = &server->workers[i];
+		}
+	}
+	return best;
+}
+
+static void turn_down(struct kv_server *server, struct rmr_request *request, const char *reason)
+{
+	log_warn_limited("%s turned down: %s", rmr_request_peer(request), reason);
+	counter_add(&server->clients_refused, 1);
+	rmr_reject(request, reason);
+}
+
+static void take(struct kv_server *server, unsigned path, struct rmr_request *request)
+{
+	struct session *session;
+	char text[128];
+	const char *fault = find_fault(request, text, sizeof(text));
+
+	if (fault) {
+		turn_down(server, request, fault);
+		return;
+	}
+	/* Relaxed: only this thread adds, so that the limit is never exceeded. */
+	if (atomic_load_explicit(&server->clients, memory_order_relaxed) >=
+	    server->options.max_clients) {
+		snprintf(text, sizeof(text), "too many clients: the server takes %u",
+			 server->options.max_clients);
+		turn_down(server, request, text);
+		return;
+	}
+	session = calloc(1, sizeof(*session));
+	if (!session) {
+		turn_down(server, request, "the server has no memory for another client");
+		return;
+	}
+	atomic_fetch_add_explicit(&server->clients, 1, memory_order_relaxed);
+	session->request = request;
+	session->path = path;
+	worker_give(find_worker(server), session);
+}
+
+/* Takes who waits at this listener. False: nobody ever will any more. */
+static bool look(struct kv_server *server, unsigned path)
+{
+	for (int i = 0; i < BUDGET; i++) {
+		struct rmr_request *request;
+		enum rmr_status status =
+			rmr_listener_next(server->paths[path].listener, 0, &request);
+
+		if (status == RMR_TIMEOUT)
+			return true;
+		if (status == RMR_NO_DEVICE) {
+			log_error("no more clients by %s: %s", server->paths[path].name,
+				  error_chain());
+			return false;
+		}
+		if (status != RMR_OK) {
+			log_warn_limited("%s: %s", server->paths[path].name, error_chain());
+			usleep(RETRY_MS * 1000);
+			return true;
+		}
+		take(server, path, request);
+	}
+	return true;
+}
+
+void *acceptor_run(void *argument)
+{
+	struct kv_server *server = argument;
+	struct pollfd fds[SERVER_MAX_PATHS + 1];
+
+	for (unsigned i = 0; i < server->path_count; i++) {
+		struct rmr_listener *listener = server->paths[i].listener;
+
+		fds[i] = (struct pollfd){.fd = listener ? rmr_listener_fd(listener) : -1,
+					 .events = POLLIN};
+	}
+	fds[server->path_count] = (struct pollfd){.fd = server->stop_fd, .events = POLLIN};
+	while (!fds[server->path_count].revents) {
+		int ready = poll(fds, server->path_count + 1, LOOK_MS);
+
+		/* On time-out all are looked at: see LOOK_MS. */
+		for (unsigned i = 0; i < server->path_count; i++) {
+			if (fds[i].fd >= 0 && (ready <= 0 || fds[i].revents) && !look(server, i))
+				fds[i].fd = -1;
+		}
+	}
+	return NULL;
+}

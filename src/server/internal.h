@@ -1,0 +1,427 @@
+/*
+ * The server's own structures, and who may touch them.
+ *
+ *	acceptor		one thread; takes callers from the listeners, hands them to workers
+ *	worker 1 .. n		each has a queue on every path, and the sessions given to it
+ *	housekeeper		one thread; the store's ticks, and the cells that come back
+ *
+ * A session is one client. It belongs to its worker alone from the moment that it is taken out of
+ * the worker's mail; the acceptor makes it, and the housekeeper looks at the one atomic in it that
+ * concerns it, under the worker's lock. On a request's way nothing is locked and nothing
+ * allocated: poll, decode, store, SEND.
+ *
+ *	listener -> acceptor -> mail of a worker -> session: greeting -> requests -> last words
+ *
+ * What a session may hold, all of it given back when it ends, in this order: its connection (after
+ * that nobody reads or writes for the client any more), reply buffers and the values pinned for
+ * pushes, pins, drafts, the landing buffer.
+ */
+#ifndef SERVER_INTERNAL_H
+#define SERVER_INTERNAL_H
+
+#include <pthread.h>
+#include <remora/fabric.h>
+#include <remora/server.h>
+#include <stdatomic.h>
+
+#include "base/list.h"
+#include "kv/auth.h"
+#include "kv/protocol.h"
+#include "store/store.h"
+
+#define SERVER_MAX_PATHS   16u
+#define SERVER_MAX_WORKERS 64u
+#define SERVER_MAX_DRAFTS  4u
+#define SERVER_ADDRESS	   256u
+#define SERVER_REASON	   512u
+
+/* Of one connection: replies that may be posted and not completed beyond two windows, as not every
+ * one is signaled; and operations beyond four, for the pushes among them. */
+#define SERVER_SLACK 32u
+
+/* ------------------------------------------------------------------------------------------
+ * Paths: where clients come from (listen.c)
+ */
+
+enum path_kind { PATH_SHM, PATH_TCP, PATH_VERBS };
+
+struct server_path {
+	enum path_kind kind;
+	char name[64];		      /* of the device: "shm", "verbs:mlx5_0,socket" */
+	char address[SERVER_ADDRESS]; /* as given; "": the server's host and port */
+	bool named;		      /* must work */
+	bool by_socket;		      /* verbs that takes a TCP port */
+	struct rmr_device *device;    /* NULL: not to be had */
+	const struct rmr_device_info *info;
+	struct rmr_region *arena;
+	struct rmr_region *cells; /* NULL: its atomics are not good enough */
+	struct rmr_listener *listener;
+	char reason[SERVER_REASON]; /* why it does not listen */
+};
+
+/* ------------------------------------------------------------------------------------------
+ * Replies (reply.c)
+ */
+
+/* A buffer that a reply is built in and sent from. */
+struct reply {
+	struct reply *next;
+	uint64_t sequence;	   /* of the SEND that it waits for */
+	struct store_view view;	   /* a pushed value, pinned until then; .item NULL: none */
+	struct rmr_region *region; /* NULL: the stub, for inline sends alone */
+	uint8_t *bytes;		   /* aligned to 64 */
+	size_t room;
+};
+
+#define POOL_CHUNK_REPLIES 256u
+#define POOL_MAX_CHUNKS	   32u
+/* The last ones are for sessions that have not more than a few. */
+#define POOL_RESERVE	2048u
+#define POOL_FAIR_SHARE 8u
+
+struct reply_pool {
+	struct reply *free;
+	unsigned free_count;
+	unsigned chunk_count;
+	struct reply_chunk {
+		uint8_t *bytes;
+		struct rmr_region *region;
+		struct reply *replies;
+	} chunks[POOL_MAX_CHUNKS];
+};
+
+/* A worker's queue on one path. */
+struct server_queue {
+	struct server_path *path;
+	struct rmr_queue *queue; /* NULL: the path does not listen */
+	struct reply_pool pool;
+	struct reply *spare; /* the next reply is built here; NULL: take one */
+	struct reply stub;   /* when the pool is exhausted: as much as can be sent inline */
+	size_t reply_size;
+	size_t max_inline;
+	unsigned sessions;
+	unsigned quiet; /* polls in a row that brought nothing */
+};
+
+/* ------------------------------------------------------------------------------------------
+ * Workers (worker.c)
+ */
+
+/* Written by one thread, read by any: no read-modify-write is needed. */
+struct counters {
+	_Atomic uint64_t requests[KV_OP_END_OF_REQUESTS];
+	_Atomic uint64_t bytes_in, bytes_out;
+	_Atomic uint64_t pushes, pushed_bytes;
+	_Atomic uint64_t sessions, refused, violations, timeouts;
+	_Atomic uint64_t no_buffer;
+	_Atomic uint64_t pins, drafts; /* held now */
+};
+
+static inline void counter_add(_Atomic uint64_t *counter, int64_t amount)
+{
+	/* Relaxed: a figure, ordered with nothing. */
+	atomic_store_explicit(
+		counter, atomic_load_explicit(counter, memory_order_relaxed) + (uint64_t)amount,
+		memory_order_relaxed);
+}
+
+struct worker {
+	struct kv_server *server;
+	struct store_worker *store;
+	struct server_queue queues[SERVER_MAX_PATHS]; /* one for each path, by its number */
+
+	/* This turn's. */
+	uint32_t epoch;		 /* of the cells; read before anything is looked up */
+	uint64_t now_ms;	 /* store time */
+	struct session *touched; /* have something to be flushed */
+	struct session *over;	 /* to be closed at the end of the batch */
+	uint64_t next_check_ns;
+	bool unsettled;	     /* some session waits for something that has a deadline */
+	uint64_t spin_ticks; /* polls so long for more before it sleeps; see be_idle */
+	uint64_t idle_since, spin_since, mean_gap;
+
+	struct counters counters;
+	uint8_t key[KV_MAX_KEY]; /* the request's, where the client cannot change it */
+
+	pthread_t thread;
+	bool runs;
+	int wake_fd;
+	atomic_bool has_mail;	     /* mail, or stop */
+	atomic_bool stop;	     /* finish, and end */
+	_Atomic uint32_t epoch_seen; /* nothing older is being looked up */
+	atomic_uint session_count;   /* with those in the mail */
+	pthread_mutex_t lock;	     /* of mail, and of changes in sessions */
+	struct list mail;
+	struct list sessions;
+};
+
+/* Opens queues on all paths that listen. KV status. */
+int worker_open(struct worker *worker, struct kv_server *server);
+/* Legal on a zeroed one. The thread has ended. */
+void worker_close(struct worker *worker);
+/* Any thread. */
+void worker_wake(struct worker *worker);
+/* Hands over a session that was not accepted yet. Acceptor. */
+void worker_give(struct worker *worker, struct session *session);
+void *worker_run(void *worker);
+
+/* ------------------------------------------------------------------------------------------
+ * Sessions (session.c)
+ */
+
+enum session_state {
+	SESSION_HELLO,	 /* waits for HELLO */
+	SESSION_PROOF,	 /* waits for PROOF */
+	SESSION_READY,	 /* takes requests */
+	SESSION_LEAVING, /* last words are posted; takes nothing any more */
+	SESSION_OVER,	 /* closed at the end of the batch */
+};
+
+struct pin {
+	struct store_view view; /* .item NULL: free */
+	uint32_t generation;
+};
+
+struct draft {
+	struct store_draft draft; /* .item NULL: free */
+	struct store_put put;
+	uint32_t id;
+	uint64_t received;
+};
+
+struct session {
+	/* For every request. */
+	struct rmr_conn *conn;
+	struct worker *worker;
+	struct server_queue *queue;
+	enum session_state state;
+	bool is_touched;
+	uint32_t capabilities;
+	uint32_t next_id;
+	uint32_t limit;	    /* sequence - completed */
+	uint64_t sequence;  /* replies posted */
+	uint64_t signaled;  /* the last one that will complete */
+	uint64_t completed; /* the last one that did */
+	struct session *next_touched;
+	struct session *next_over;
+	struct reply *flying, **flying_end; /* posted, in order */
+	uint32_t flying_count;
+	size_t max_reply;
+	const uint8_t *landing;
+	size_t landing_size;
+	struct rmr_remote *buffer;
+
+	/* The oldest epoch of whose cells the client may still know some; 0: it was told of none.
+	 * Written by the worker, read by the housekeeper. */
+	_Atomic uint32_t cells_oldest;
+
+	/* For everything else. */
+	struct list link; /* in worker->sessions, or in its mail */
+	struct rmr_request *request;
+	unsigned path; /* number */
+	char peer[64];
+	uint32_t window;
+	uint8_t client_nonce[KV_NONCE_SIZE];
+	uint8_t server_nonce[KV_NONCE_SIZE];
+	uint64_t deadline_ns;	 /* of greeting, and of leaving */
+	uint64_t last_words;	 /* their sequence */
+	uint64_t stuck_since_ns; /* no reply has completed; 0: not so */
+	uint64_t seen_completed;
+	struct rmr_region
+		*cells; /* shm: a region of its own, as closing it is what keeps the client
+				   * from the cells, not closing the connection */
+	struct rmr_arena *landing_arena;
+	struct rmr_region *landing_region;
+	unsigned pushes; /* under way */
+	struct pin *pins;
+	uint32_t pin_capacity, pin_count;
+	struct draft drafts[SERVER_MAX_DRAFTS];
+};
+
+/* Accepts, or turns down and frees. */
+void session_open(struct session *session, struct worker *worker);
+/* Of one that was not accepted yet. */
+void session_refuse(struct session *session, const char *reason);
+/* Ends it at the end of this batch, without a word. */
+void session_end(struct session *session);
+/* Says why, then ends: GOODBYE, or REFUSE during the greeting. */
+void session_leave(struct session *session, int status, const char *reason);
+/* The client broke the rules. */
+void session_violation(struct session *session, const char *reason);
+/* A SEND and all before it are done. */
+void session_completed(struct session *session, uint64_t sequence);
+/* Looks at the deadlines. Returns whether there are any. */
+bool session_check(struct session *session, uint64_t now_ns);
+/* At the end of a batch. */
+void sessions_flush(struct worker *worker);
+void sessions_close_over(struct worker *worker);
+
+/* Where the next reply is built. NULL: nowhere; the session is ended then. */
+struct reply *session_reply(struct session *session);
+/* Sends the first `length` bytes of that reply. */
+void session_send(struct session *session, struct reply *reply, size_t length);
+
+/* greeting.c: a message before WELCOME. */
+void greeting_arrived(struct session *session, const void *message, size_t length);
+
+/* ------------------------------------------------------------------------------------------
+ * Replies (reply.c)
+ */
+
+RMR_MUST_CHECK enum rmr_status reply_pool_open(struct server_queue *queue);
+/* All replies are back. */
+void reply_pool_close(struct server_queue *queue);
+/* The stub when there is none; NULL if that cannot even hold a header. */
+struct reply *reply_take(struct server_queue *queue);
+struct reply *reply_stub(struct server_queue *queue);
+/* Gives it back, and the value that was pushed with it. */
+void reply_give(struct worker *worker, struct server_queue *queue, struct reply *reply);
+
+/* Whether there are so few left that not everybody may have more. */
+static inline bool reply_pool_is_low(const struct reply_pool *pool)
+{
+	return pool->free_count < POOL_RESERVE && pool->chunk_count == POOL_MAX_CHUNKS;
+}
+
+/* ------------------------------------------------------------------------------------------
+ * Requests (request.c)
+ */
+
+/* A request and the reply that is being made to it. */
+struct exchange {
+	struct session *session;
+	struct worker *worker;
+	struct store_worker *store;
+	const uint8_t *key; /* a copy */
+	struct kv_request_view view;
+	struct reply *buffer;
+	struct kv_reply *reply;
+	uint8_t *value; /* behind the header */
+	size_t room;	/* there */
+	size_t length;	/* used of it */
+};
+
+void request_arrived(struct session *session, const void *message, size_t length);
+/* In the landing buffer. */
+void request_landed(struct session *session, uint32_t immediate, size_t length);
+
+int exchange_status(enum store_status status);
+/* Tells where the item lies, and all else that is known of it. */
+void exchange_describe(struct exchange *exchange, const struct store_info *info);
+/* A failure, and why. */
+__attribute__((cold)) void exchange_fail(struct exchange *exchange, int status, const char *text);
+/* Whether the reply has room for `length` bytes; else it becomes KV_BUSY. */
+bool exchange_has_room(struct exchange *exchange, size_t length);
+
+typedef void (*exchange_fn)(struct exchange *exchange);
+
+/* operations.c: what the store does. */
+void operation_get(struct exchange *exchange);
+void operation_put(struct exchange *exchange);
+void operation_delete(struct exchange *exchange);
+void operation_expire(struct exchange *exchange);
+void operation_stat(struct exchange *exchange);
+void operation_add(struct exchange *exchange);
+void operation_swap(struct exchange *exchange);
+void operation_scan(struct exchange *exchange);
+void operation_flush(struct exchange *exchange);
+void operation_ping(struct exchange *exchange);
+
+/* stats.c */
+void operation_stats(struct exchange *exchange);
+
+/* grants.c: what a client is given, or gives. */
+void operation_landing(struct exchange *exchange);
+void operation_buffer(struct exchange *exchange);
+void operation_cells(struct exchange *exchange);
+/* The connection is closed. */
+void landing_release(struct session *session);
+
+/* pins.c */
+void operation_pin(struct exchange *exchange);
+void operation_unpin(struct exchange *exchange);
+void pins_release(struct session *session);
+
+/* drafts.c */
+void operation_put_begin(struct exchange *exchange);
+void operation_put_piece(struct exchange *exchange);
+void operation_put_cancel(struct exchange *exchange);
+void drafts_release(struct session *session);
+
+static inline enum store_condition request_condition(const struct kv_request *header)
+{
+	/* The values are the same; 3 is none, and was refused. */
+	return (enum store_condition)(header->flags >> KV_CONDITION_SHIFT & 3);
+}
+
+/* ------------------------------------------------------------------------------------------
+ * The server (server.c, options.c, listen.c, acceptor.c, housekeeper.c)
+ */
+
+struct kv_server {
+	/* Constant after create. The strings are gone: listen_plan() has used them. */
+	struct kv_server_options options;
+	char address[SERVER_ADDRESS];
+	struct kv_secret secret;      /* to read and write */
+	struct kv_secret read_secret; /* to read */
+	struct rmr_arena *arena;
+	struct rmr_arena *cells_arena;
+	struct store *store;
+	uint64_t instance;
+	uint64_t max_value;
+	struct server_path paths[SERVER_MAX_PATHS];
+	unsigned path_count;
+	bool verbs_wanted; /* one of them must work */
+
+	struct worker *workers; /* NULL: not started */
+	unsigned worker_count;
+	int port;
+	uint64_t started_ns;
+	struct counters past; /* of workers that have ended */
+
+	pthread_t acceptor, housekeeper;
+	bool acceptor_runs, housekeeper_runs;
+	int stop_fd;	  /* eventfd: the acceptor ends */
+	int keep_stop_fd; /* and the housekeeper */
+
+	atomic_uint clients;
+	_Atomic uint64_t clients_refused; /* by the acceptor */
+	_Atomic size_t landing_used;
+
+	/* Cells of counters that are gone: see housekeeper.c. */
+	_Atomic uint32_t cells_epoch;
+	_Atomic uint64_t epoch_ns; /* when it began */
+	bool ticket_is_out;
+	uint64_t ticket;
+
+	char *paths_text; /* of the last kv_server_paths() */
+};
+
+/* What kv_server_error() says. Return `status`. */
+__attribute__((cold, format(printf, 2, 3))) int server_fail(int status, const char *format, ...);
+__attribute__((cold)) int server_fail_rmr(enum rmr_status status);
+
+/* Fills in defaults and checks. Reads the keys. */
+int options_take(struct kv_server *server, const struct kv_server_options *options);
+
+/* Finds out which paths there are to be, and opens their devices. */
+int listen_plan(struct kv_server *server, const struct kv_server_options *options);
+/* Registers the store's memory with each device. */
+int listen_register(struct kv_server *server);
+/* Opens listeners; some may fail. */
+int listen_start(struct kv_server *server);
+void listen_stop(struct kv_server *server);
+void listen_close(struct kv_server *server);
+
+/* listen_names.c: turns the list into paths, without opening any. */
+int listen_parse(struct kv_server *server, const struct kv_server_options *options);
+
+void *acceptor_run(void *server);
+void *housekeeper_run(void *server);
+
+/* Writes part `part`, returns its length; *next is the next part, 0: there is none. */
+size_t stats_write(struct kv_server *server, uint64_t part, char *text, size_t room,
+		   uint64_t *next);
+void stats_add(struct counters *into, const struct counters *from);
+
+#endif

@@ -1,0 +1,266 @@
+/*
+ * Listening: devices, the memory that clients reach through them, and listeners.
+ *
+ * Devices are opened and the store's memory is registered when the server is created, so that a
+ * start is quick; listeners come and go with start and stop. What was not asked for by name and
+ * does not work is left out, with its reason, which kv_server_paths() tells.
+ *
+ * All paths share one port number. If none was given, tcp (or verbs by socket, which needs a TCP
+ * port as well) picks one, so it listens first; shm has it in its name, "kv-12345".
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "server/internal.h"
+
+/* Of a path that must work. */
+static int path_fails(const struct server_path *path, enum rmr_status status)
+{
+	return server_fail_rmr(error_context(status, "listening by %s", path->name));
+}
+
+/* It does not work: fatal if it was named, else only noted. */
+static int path_give_up(struct server_path *path, enum rmr_status status)
+{
+	snprintf(path->reason, sizeof(path->reason), "%s", error_chain());
+	if (path->named)
+		return path_fails(path, status);
+	log_info("not listening by %s: %s", path->name, path->reason);
+	return KV_OK;
+}
+
+int listen_plan(struct kv_server *server, const struct kv_server_options *options)
+{
+	int status = listen_parse(server, options);
+
+	for (unsigned i = 0; i < server->path_count && status == KV_OK; i++) {
+		struct server_path *path = &server->paths[i];
+		enum rmr_status opened;
+
+		if (path->reason[0])
+			continue; /* known not to be usable */
+		opened = rmr_device_open(path->name, NULL, &path->device);
+		if (opened == RMR_OK)
+			path->info = rmr_device_info(path->device);
+		else
+			status = path_give_up(path, opened);
+	}
+	return status;
+}
+
+static void path_close(struct server_path *path)
+{
+	rmr_region_close(path->cells);
+	rmr_region_close(path->arena);
+	rmr_device_close(path->device);
+	path->cells = NULL;
+	path->arena = NULL;
+	path->device = NULL;
+}
+
+static bool has_good_atomics(const struct server_path *path)
+{
+	unsigned needed = RMR_CAP_ATOMIC | RMR_CAP_ATOMIC_CPU;
+
+	return (path->info->capabilities & needed) == needed;
+}
+
+static enum rmr_status path_register(struct kv_server *server, struct server_path *path)
+{
+	enum rmr_status status =
+		rmr_region_open(path->device, rmr_arena_base(server->arena),
+				rmr_arena_size(server->arena), RMR_READ, &path->arena);
+
+	if (status != RMR_OK || !has_good_atomics(path))
+		return status;
+	return rmr_region_open(path->device, rmr_arena_base(server->cells_arena),
+			       rmr_arena_size(server->cells_arena), RMR_ATOMIC, &path->cells);
+}
+
+int listen_register(struct kv_server *server)
+{
+	for (unsigned i = 0; i < server->path_count; i++) {
+		struct server_path *path = &server->paths[i];
+		enum rmr_status status;
+
+		if (!path->device)
+			continue;
+		status = path_register(server, path);
+		if (status != RMR_OK) {
+			int failed = path_give_up(path, status);
+
+			path_close(path);
+			if (failed != KV_OK)
+				return failed;
+		}
+	}
+	return KV_OK;
+}
+
+/* ------------------------------------------------------------------------------------------
+ * Listeners
+ */
+
+/* Has it a port of its own, "host:port"? */
+static bool has_port(const char *address)
+{
+	const char *colon = strrchr(address, ':'), *bracket = strrchr(address, ']');
+
+	return colon && (!bracket || colon > bracket);
+}
+
+static void find_address(const struct kv_server *server, const struct server_path *path,
+			 char address[2 * SERVER_ADDRESS])
+{
+	size_t size = 2 * SERVER_ADDRESS;
+
+	if (path->kind == PATH_SHM && path->address[0])
+		snprintf(address, size, "%s", path->address);
+	else if (path->kind == PATH_SHM && server->port)
+		snprintf(address, size, "kv-%d", server->port);
+	else if (path->kind == PATH_SHM)
+		/* No port anywhere, and none wanted: a name that nobody else has. */
+		snprintf(address, size, "kv-pid-%d", (int)getpid());
+	else if (has_port(path->address))
+		snprintf(address, size, "%s", path->address);
+	else
+		snprintf(address, size, "%s:%d", path->address[0] ? path->address : server->address,
+			 server->port);
+}
+
+/* The port of the first that has one is the server's, if it could be any. */
+static void note_port(struct kv_server *server, const struct server_path *path)
+{
+	const char *address = rmr_listener_address(path->listener);
+	const char *colon = strrchr(address, ':');
+
+	if (path->kind != PATH_SHM && server->port == 0 && colon)
+		server->port = atoi(colon + 1);
+}
+
+/* The verbs path that has the TCP port which this one wants; NULL: it is free. */
+static const struct server_path *port_holder(const struct kv_server *server,
+					     const struct server_path *path)
+{
+	if (path->kind == PATH_SHM || has_port(path->address) ||
+	    (path->kind == PATH_VERBS && !path->by_socket))
+		return NULL;
+	for (unsigned i = 0; i < server->path_count; i++) {
+		const struct server_path *other = &server->paths[i];
+
+		if (other != path && other->listener && other->by_socket)
+			return other;
+	}
+	return NULL;
+}
+
+static int path_listen(struct kv_server *server, struct server_path *path)
+{
+	struct rmr_listener_options options = {.any_user = server->options.any_user,
+					       .socket_mode = server->options.any_user ? 0666 : 0};
+	const struct server_path *holder = port_holder(server, path);
+	char address[2 * SERVER_ADDRESS];
+	enum rmr_status status;
+
+	if (!path->device || path->listener)
+		return KV_OK;
+	if (holder)
+		return path_give_up(path,
+				    error_set(RMR_ADDRESS_IN_USE,
+					      "%s has the port %d; listen at another one by "
+					      "%s://HOST:PORT",
+					      holder->name, server->port, path->info->provider));
+	find_address(server, path, address);
+	status = rmr_listener_open(path->device, address, &options, &path->listener);
+	if (status != RMR_OK)
+		return path_give_up(path, status);
+	path->reason[0] = '\0';
+	note_port(server, path);
+	log_info("listening by %s at %s", path->name, rmr_listener_address(path->listener));
+	return KV_OK;
+}
+
+/* In which order: who picks the port comes first. */
+static unsigned turn_of(const struct server_path *path)
+{
+	if (path->kind == PATH_VERBS && path->by_socket)
+		return 0;
+	return path->kind == PATH_TCP ? 1 : path->kind == PATH_VERBS ? 2 : 3;
+}
+
+static int check_listeners(const struct kv_server *server)
+{
+	bool any = false, verbs = false;
+	const char *reason = "", *verbs_reason = "there is no adapter";
+
+	for (unsigned i = 0; i < server->path_count; i++) {
+		const struct server_path *path = &server->paths[i];
+
+		any |= path->listener != NULL;
+		verbs |= path->listener && path->kind == PATH_VERBS;
+		if (!path->listener && path->kind == PATH_VERBS)
+			verbs_reason = path->reason;
+		if (!path->listener)
+			reason = path->reason;
+	}
+	if (server->verbs_wanted && !verbs)
+		return server_fail(KV_UNSUPPORTED, "cannot listen by verbs: %s", verbs_reason);
+	if (!any)
+		return server_fail(KV_INTERNAL, "there is nothing to listen by: %s", reason);
+	return KV_OK;
+}
+
+int listen_start(struct kv_server *server)
+{
+	int status = KV_OK;
+
+	server->port = server->options.port > 0 ? server->options.port : 0;
+	for (unsigned turn = 0; turn < 4; turn++) {
+		for (unsigned i = 0; i < server->path_count && status == KV_OK; i++) {
+			if (turn_of(&server->paths[i]) == turn)
+				status = path_listen(server, &server->paths[i]);
+		}
+	}
+	return status == KV_OK ? check_listeners(server) : status;
+}
+
+void listen_stop(struct kv_server *server)
+{
+	for (unsigned i = 0; i < server->path_count; i++) {
+		rmr_listener_close(server->paths[i].listener);
+		server->paths[i].listener = NULL;
+	}
+}
+
+void listen_close(struct kv_server *server)
+{
+	listen_stop(server);
+	for (unsigned i = 0; i < server->path_count; i++)
+		path_close(&server->paths[i]);
+}
+
+const char *kv_server_paths(kv_server_t *server)
+{
+	size_t size = 1, used = 0;
+
+	for (unsigned i = 0; i < server->path_count; i++)
+		size += sizeof(server->paths[i].name) + SERVER_REASON + 2 * SERVER_ADDRESS;
+	free(server->paths_text);
+	server->paths_text = calloc(1, size);
+	if (!server->paths_text)
+		return "";
+	for (unsigned i = 0; i < server->path_count; i++) {
+		const struct server_path *path = &server->paths[i];
+		const char *why = path->reason[0] ? path->reason : "the server is not started";
+
+		used += (size_t)snprintf(
+			server->paths_text + used, size - used, "%s: %s%.511s\n", path->name,
+			path->listener ? "listening at " : "not listening: ",
+			path->listener ? rmr_listener_address(path->listener) : why);
+	}
+	return server->paths_text;
+}

@@ -1,0 +1,122 @@
+/* Options: their defaults, their limits, and the keys. Runs once, in kv_server_create(). */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "server/internal.h"
+
+#define DEFAULT_MEMORY	       ((size_t)256 << 20)
+#define DEFAULT_COUNTERS       65536u
+#define DEFAULT_MAX_CLIENTS    4096u
+#define DEFAULT_WINDOW	       64u
+#define DEFAULT_EAGER	       8192u
+#define DEFAULT_INLINE	       8192u
+#define DEFAULT_LANDING	       ((size_t)4 << 20)
+#define DEFAULT_LANDING_TOTAL  ((size_t)1 << 30)
+#define DEFAULT_PINS	       1024u
+#define DEFAULT_CLIENT_TIMEOUT 10000
+#define DEFAULT_STOP_TIMEOUT   2000
+
+#define MAX_EAGER    (1u << 20)
+#define MAX_COUNTERS (1u << 28)
+#define MAX_PINS     (1u << 20)
+/* The immediate counts places of 64 bytes. */
+#define MAX_LANDING ((size_t)1 << 37)
+
+#define DEFAULT_TO(field, value)                                                                   \
+	do {                                                                                       \
+		if (!(field))                                                                      \
+			(field) = (value);                                                         \
+	} while (0)
+
+static void fill_defaults(struct kv_server_options *options)
+{
+	long cores = sysconf(_SC_NPROCESSORS_ONLN);
+
+	DEFAULT_TO(options->port, KV_DEFAULT_PORT);
+	DEFAULT_TO(options->memory, DEFAULT_MEMORY);
+	DEFAULT_TO(options->counters, DEFAULT_COUNTERS);
+	DEFAULT_TO(options->workers, cores >= 4 ? (unsigned)cores / 2 : 1);
+	DEFAULT_TO(options->max_clients, DEFAULT_MAX_CLIENTS);
+	DEFAULT_TO(options->window, DEFAULT_WINDOW);
+	DEFAULT_TO(options->eager_limit, DEFAULT_EAGER);
+	DEFAULT_TO(options->inline_limit, DEFAULT_INLINE);
+	DEFAULT_TO(options->landing_size, DEFAULT_LANDING);
+	DEFAULT_TO(options->landing_total, DEFAULT_LANDING_TOTAL);
+	DEFAULT_TO(options->max_pins, DEFAULT_PINS);
+	DEFAULT_TO(options->client_timeout_ms, DEFAULT_CLIENT_TIMEOUT);
+	DEFAULT_TO(options->stop_timeout_ms, DEFAULT_STOP_TIMEOUT);
+	if (options->workers > SERVER_MAX_WORKERS)
+		options->workers = SERVER_MAX_WORKERS;
+	/* Whole places. */
+	options->landing_size &= ~(size_t)(KV_PLACE - 1);
+}
+
+static int check(const struct kv_server_options *options)
+{
+	if (options->port > 65535)
+		return server_fail(KV_INVALID, "port %d: the highest is 65535", options->port);
+	if (options->memory < STORE_MIN_SIZE)
+		return server_fail(KV_INVALID, "%zu bytes of memory: the least is %zu",
+				   options->memory, STORE_MIN_SIZE);
+	if (options->window > KV_MAX_WINDOW)
+		return server_fail(KV_INVALID, "a window of %u: the largest is %u", options->window,
+				   KV_MAX_WINDOW);
+	if (options->eager_limit < KV_MIN_EAGER || options->eager_limit > MAX_EAGER)
+		return server_fail(KV_INVALID, "an eager limit of %u: it goes from %u to %u",
+				   options->eager_limit, KV_MIN_EAGER, MAX_EAGER);
+	if (options->inline_limit > MAX_EAGER)
+		return server_fail(KV_INVALID, "an inline limit of %u: the largest is %u",
+				   options->inline_limit, MAX_EAGER);
+	if (options->landing_size > MAX_LANDING)
+		return server_fail(KV_INVALID, "landing buffers of %zu bytes: the largest is %zu",
+				   options->landing_size, MAX_LANDING);
+	if (options->counters > MAX_COUNTERS)
+		return server_fail(KV_INVALID, "%u counters: the most is %u", options->counters,
+				   MAX_COUNTERS);
+	if (options->max_pins > MAX_PINS)
+		return server_fail(KV_INVALID, "%u pins of a client: the most is %u",
+				   options->max_pins, MAX_PINS);
+	if (options->client_timeout_ms < 0 || options->stop_timeout_ms < 0)
+		return server_fail(KV_INVALID, "a time limit below 0");
+	return KV_OK;
+}
+
+static int read_keys(struct kv_server *server, const struct kv_server_options *options)
+{
+	if (options->read_key_file && !options->key_file)
+		return server_fail(KV_INVALID, "a key to read and none to write: nobody could put "
+					       "anything there; give a key file, too");
+	if (options->key_file && kv_secret_read(&server->secret, options->key_file) != RMR_OK)
+		return server_fail_rmr(error_status());
+	if (options->read_key_file &&
+	    kv_secret_read(&server->read_secret, options->read_key_file) != RMR_OK)
+		return server_fail_rmr(error_status());
+	if (server->read_secret.length == server->secret.length && server->secret.length &&
+	    memcmp(server->secret.bytes, server->read_secret.bytes, server->secret.length) == 0)
+		return server_fail(KV_INVALID, "%s and %s hold the same key", options->key_file,
+				   options->read_key_file);
+	return KV_OK;
+}
+
+int options_take(struct kv_server *server, const struct kv_server_options *options)
+{
+	static const struct kv_server_options defaults;
+	const char *address;
+	int status;
+
+	server->options = options ? *options : defaults;
+	options = &server->options;
+	fill_defaults(&server->options);
+	address = options->address && *options->address ? options->address : "*";
+	if (strlen(address) >= sizeof(server->address) - 8)
+		return server_fail(KV_INVALID, "the address '%.40s...' is too long", address);
+	/* An IPv6 address by itself needs its brackets before a port can follow. */
+	if (strchr(address, ':') && address[0] != '[')
+		snprintf(server->address, sizeof(server->address), "[%s]", address);
+	else
+		snprintf(server->address, sizeof(server->address), "%s", address);
+	status = check(options);
+	return status == KV_OK ? read_keys(server, options) : status;
+}

@@ -1,0 +1,127 @@
+/* The parts of the client that know nothing of connections: places in buffers, locations, names. */
+#include <string.h>
+
+#include "base/error.h"
+#include "client/internal.h"
+#include "harness/test.h"
+
+static void test_extents(void)
+{
+	struct extent held[32] = {{0}};
+	struct extents extents;
+	struct test_rng rng;
+	uint64_t sum = 0;
+
+	test_rng_init(&rng, 1);
+	CHECK(extents_init(&extents, 1 << 16, 32));
+	for (int i = 0; i < 200000; i++) {
+		unsigned at = (unsigned)test_rng_below(&rng, 32);
+
+		if (held[at].length) {
+			sum -= held[at].length;
+			extents_give(&extents, &held[at]);
+		} else if (extents_take(&extents, 1 + test_rng_below(&rng, 8000), &held[at])) {
+			sum += held[at].length;
+			for (unsigned j = 0; j < 32; j++)
+				CHECK(j == at || !held[j].length ||
+				      held[j].begin >= held[at].begin + held[at].length ||
+				      held[at].begin >= held[j].begin + held[j].length);
+		} else {
+			CHECK(sum > (1 << 16) / 4);
+		}
+		CHECK(extents_is_valid(&extents));
+	}
+	for (unsigned i = 0; i < 32; i++)
+		extents_give(&extents, &held[i]);
+	CHECK(extents_take(&extents, 1 << 16, &held[0]));
+	CHECK(!extents_take(&extents, 1, &held[1]));
+	extents_fini(&extents);
+}
+
+static void test_locations(void)
+{
+	struct locations locations;
+	const struct location *found;
+
+	CHECK(locations_init(&locations, 64));
+	CHECK(!locations_find(&locations, 5));
+	locations_learn(&locations, 5, 1000, 64, LOCATION_NO_CELL, 0);
+	found = locations_find(&locations, 5);
+	CHECK(found);
+	CHECK_EQ(found->offset, 1000);
+	/* One that is wrong again and again is not offered for a while. */
+	for (int i = 0; i < 3; i++) {
+		locations_doubt(&locations, 5);
+		CHECK(!locations_find(&locations, 5));
+		locations_learn(&locations, 5, 2000, 64, LOCATION_NO_CELL, 0);
+	}
+	CHECK(!locations_find(&locations, 5));
+	for (int i = 0; i < 20; i++)
+		(void)locations_find(&locations, 5);
+	CHECK(locations_find(&locations, 5));
+	/* Bounded: the ones used last stay. */
+	for (uint64_t i = 100; i < 100000; i++) {
+		locations_learn(&locations, i, i, 64, LOCATION_NO_CELL, 0);
+		found = locations_find(&locations, i);
+		CHECK(found && found->offset == i);
+	}
+	CHECK(!locations_find(&locations, 5));
+	locations_learn(&locations, 7, 0, 0, 3, 99);
+	CHECK_EQ(locations_find(&locations, 7)->cell, 3);
+	locations_clear_cells(&locations);
+	CHECK(!locations_find(&locations, 7));
+	locations_clear(&locations);
+	CHECK(!locations_find(&locations, 99999));
+	locations_fini(&locations);
+}
+
+static void check_target(const char *server, int port, conn_mode_t mode, const char *device,
+			 const char *address)
+{
+	struct target_list list;
+
+	CHECK_EQ(targets_find(mode, server, port, NULL, &list), KV_OK);
+	CHECK(list.count >= 1);
+	CHECK_STR(list.targets[list.count - 1].device, device);
+	CHECK_STR(list.targets[list.count - 1].address, address);
+}
+
+static void test_names(void)
+{
+	struct target_list list;
+
+	check_target(NULL, 0, CONN_MODE_SHM, "shm", "kv-12345");
+	check_target("shm:cache", 0, CONN_MODE_AUTO, "shm", "cache");
+	check_target("shm:", 77, CONN_MODE_AUTO, "shm", "kv-77");
+	check_target("tcp://10.0.0.1", 0, CONN_MODE_AUTO, "tcp", "10.0.0.1:12345");
+	check_target("tcp://10.0.0.1:8", 9, CONN_MODE_AUTO, "tcp", "10.0.0.1:8");
+	check_target("10.0.0.1:8", 0, CONN_MODE_TCP, "tcp", "10.0.0.1:8");
+	check_target("[::1]:8", 0, CONN_MODE_TCP, "tcp", "[::1]:8");
+	check_target("::1", 8, CONN_MODE_TCP, "tcp", "[::1]:8");
+	check_target(NULL, 8, CONN_MODE_AUTO, "tcp", "localhost:8");
+	CHECK_EQ(targets_find(CONN_MODE_AUTO, "localhost", 8, NULL, &list), KV_OK);
+	CHECK_STR(list.targets[0].device, "shm");
+	CHECK_STR(list.targets[0].reason, "");
+	CHECK_EQ(targets_find(CONN_MODE_AUTO, "192.0.2.1", 8, NULL, &list), KV_OK);
+	CHECK_CONTAINS(list.targets[0].reason, "another host");
+	CHECK_EQ(targets_find(CONN_MODE_SOCKET, "h", 8, "mlx5_0", &list), KV_OK);
+	CHECK_STR(list.targets[0].device, "verbs:mlx5_0,socket");
+	CHECK_EQ(targets_find(CONN_MODE_AUTO, "h", 8, "fault:tcp", &list), KV_OK);
+	CHECK_STR(list.targets[0].device, "fault:tcp");
+	CHECK_EQ(targets_find(CONN_MODE_AUTO, "h:x", 8, NULL, &list), KV_INVALID);
+	CHECK_EQ(targets_find(CONN_MODE_AUTO, "h:0", 8, NULL, &list), KV_INVALID);
+	CHECK_EQ(targets_find(CONN_MODE_AUTO, "[::1", 8, NULL, &list), KV_INVALID);
+	CHECK_EQ(targets_find(CONN_MODE_AUTO, "ftp://h", 8, NULL, &list), KV_INVALID);
+	CHECK_CONTAINS(error_chain(), "tcp://");
+}
+
+static const struct test tests[] = {
+	{"extents", test_extents},
+	{"locations", test_locations},
+	{"names", test_names},
+};
+
+int main(int argc, char **argv)
+{
+	return test_main(argc, argv, "kv_client_parts", tests, TEST_COUNT(tests));
+}

@@ -1,0 +1,267 @@
+/* Clients and servers that die, stop, and come back. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "base/clock.h"
+#include "fixture.h"
+
+#define KEY(text) text, sizeof(text) - 1
+
+/* Keeps everything that a client can keep, and waits to be killed. */
+static void hold(void *argument)
+{
+	const struct server *server = argument;
+	kv_client_t *client = client_open(server, NULL);
+	static char value[100000];
+	struct test_rng rng;
+	kv_view_t views[8];
+
+	test_rng_init(&rng, (uint64_t)clock_now_ns());
+	if (setup_is_shm())
+		for (int i = 0; i < 8; i++)
+			CHECK_KV(client, kv_client_view(client, KEY("held"), &views[i]), KV_OK);
+	for (;;) {
+		char key[16];
+		int length = snprintf(key, sizeof(key), "k%u", (unsigned)test_rng_below(&rng, 50));
+
+		CHECK_KV(client,
+			 kv_client_put(client, key, (size_t)length, value,
+				       test_rng_below(&rng, sizeof(value))),
+			 KV_OK);
+	}
+}
+
+static void test_death_of_clients(void)
+{
+	struct server server;
+	static char value[1000], got[1000];
+	kv_client_t *client;
+	size_t room = sizeof(got);
+
+	server_start(&server, NULL);
+	client = client_open(&server, NULL);
+	value_fill(value, sizeof(value), 5);
+	CHECK_KV(client, kv_client_put(client, KEY("held"), value, sizeof(value)), KV_OK);
+	for (int i = 0; i < 20; i++) {
+		pid_t pid = test_spawn(hold, &server);
+
+		test_sleep_ms(20 + (unsigned)i * 7);
+		CHECK_KV(client, kv_client_ping(client, NULL), KV_OK);
+		test_kill(pid);
+	}
+	/* All that they held comes back. */
+	for (int i = 0; client_figure(client, "clients") != 1; i++) {
+		if (i == 300)
+			TEST_FAIL("%d clients are left", (int)client_figure(client, "clients"));
+		test_sleep_ms(50);
+	}
+	CHECK_EQ(client_figure(client, "pins"), 0);
+	CHECK_EQ(client_figure(client, "drafts"), 0);
+	CHECK_EQ(client_figure(client, "landing_bytes"), 0);
+	CHECK_KV(client, kv_client_get(client, KEY("held"), got, &room), KV_OK);
+	CHECK(value_is(got, room, 5));
+	CHECK_KV(client, kv_client_flush(client), KV_OK);
+	CHECK_EQ(client_figure(client, "keys"), 0);
+	kv_client_destroy(client);
+	server_stop(&server);
+}
+
+/* kill -9 of the server: the client comes back by itself to the next one. */
+static void test_death_of_the_server(void)
+{
+	kv_client_options_t options = {.timeout_ms = 10000};
+	struct server server;
+	kv_client_t *client;
+	kv_client_totals_t totals;
+	char value[16];
+	size_t room = sizeof(value);
+
+	server_start(&server, NULL);
+	client = client_open(&server, &options);
+	CHECK_KV(client, kv_client_put(client, KEY("k"), KEY("old")), KV_OK);
+	CHECK_KV(client, kv_client_get(client, KEY("k"), value, &room), KV_OK);
+	test_kill(server.pid);
+	/* Long enough to be noticed where nothing but memory is read. */
+	test_sleep_ms(150);
+	server_restart(&server);
+	room = sizeof(value);
+	CHECK_KV(client, kv_client_get(client, KEY("k"), value, &room), KV_NOT_FOUND);
+	CHECK_KV(client, kv_client_put(client, KEY("k"), KEY("new")), KV_OK);
+	room = sizeof(value);
+	CHECK_KV(client, kv_client_get(client, KEY("k"), value, &room), KV_OK);
+	CHECK_MEM(value, "new", 3);
+	kv_client_get_totals(client, &totals);
+	CHECK_EQ(totals.reconnects, 1);
+	kv_client_destroy(client);
+	server_stop(&server);
+}
+
+/* Nobody comes back: calls end by their deadline, and say so. */
+static void test_no_server_any_more(void)
+{
+	kv_client_options_t options = {.timeout_ms = 500};
+	struct server server;
+	kv_client_t *client;
+	char value[16];
+	size_t room = sizeof(value);
+	uint64_t begin;
+
+	server_start(&server, NULL);
+	client = client_open(&server, &options);
+	CHECK_KV(client, kv_client_put(client, KEY("k"), KEY("v")), KV_OK);
+	test_kill(server.pid);
+	test_sleep_ms(150);
+	begin = clock_now_ns();
+	CHECK_KV(client, kv_client_get(client, KEY("k"), value, &room), KV_DISCONNECTED);
+	CHECK_KV(client, kv_client_put(client, KEY("k"), KEY("v")), KV_DISCONNECTED);
+	CHECK(clock_now_ns() - begin < 2000000000u * TEST_TIME_FACTOR);
+	kv_client_destroy(client);
+}
+
+/* A stopped server is not a dead one, but no answer comes; nor is its memory believed. */
+static void test_stopped_server(void)
+{
+	kv_client_options_t options = {.timeout_ms = 400};
+	struct server server;
+	kv_client_t *client;
+	char value[16];
+	size_t room = sizeof(value);
+	int status;
+
+	server_start(&server, NULL);
+	client = client_open(&server, &options);
+	CHECK_KV(client, kv_client_put(client, KEY("k"), KEY("v")), KV_OK);
+	CHECK_KV(client, kv_client_get(client, KEY("k"), value, &room), KV_OK);
+	kill(server.pid, SIGSTOP);
+	test_sleep_ms(300);
+	room = sizeof(value);
+	status = kv_client_get(client, KEY("other"), value, &room);
+	CHECK_EQ(status, KV_TIMEOUT);
+	if (setup_is_shm()) {
+		room = sizeof(value);
+		CHECK_KV(client, kv_client_get(client, KEY("k"), value, &room), KV_TIMEOUT);
+	}
+	CHECK_KV(client, kv_client_put(client, KEY("k"), KEY("w")), KV_UNKNOWN);
+	CHECK_CONTAINS(kv_client_error(client), "may have been made");
+	kill(server.pid, SIGCONT);
+	test_sleep_ms(300);
+	room = sizeof(value);
+	CHECK_KV(client, kv_client_get(client, KEY("k"), value, &room), KV_OK);
+	CHECK_MEM(value, "w", 1);
+	kv_client_destroy(client);
+	server_stop(&server);
+}
+
+struct persistent {
+	const struct server *server;
+	struct test_pipe pipe;
+};
+
+/* Puts numbers that grow, and knows after each what is certain. */
+static void put_on_and_on(void *argument)
+{
+	struct persistent *persistent = argument;
+	kv_client_options_t options = {.timeout_ms = 8000};
+	kv_client_t *client = client_open(persistent->server, &options);
+	unsigned unknown = 0;
+	char value[32], key[32];
+
+	for (unsigned i = 0; i < 600; i++) {
+		int key_length = snprintf(key, sizeof(key), "n%u", i);
+		int length = snprintf(value, sizeof(value), "%u", i);
+		int status = kv_client_put(client, key, (size_t)key_length, value, (size_t)length);
+
+		if (status == KV_UNKNOWN)
+			unknown++;
+		else
+			CHECK_KV(client, status, KV_OK);
+		test_sleep_ms(1);
+	}
+	/* A graceful stop leaves no doubt. */
+	CHECK_EQ(unknown, 0);
+	kv_client_destroy(client);
+}
+
+/* Stopped and started again while it is used: everybody is told, and nothing is in doubt. */
+static void test_graceful_stop(void)
+{
+	struct persistent persistent;
+	struct server server;
+	pid_t pid;
+
+	server_start(&server, NULL);
+	persistent.server = &server;
+	pid = test_spawn(put_on_and_on, &persistent);
+	for (int i = 0; i < 3; i++) {
+		test_sleep_ms(150);
+		server_stop(&server);
+		server_restart(&server);
+	}
+	test_wait(pid);
+	server_stop(&server);
+}
+
+static void churn(void *argument)
+{
+	const struct server *server = argument;
+	kv_client_options_t options = {.timeout_ms = 5000};
+	kv_client_t *client = client_open(server, &options);
+	struct test_rng rng;
+	char value[5000];
+
+	test_rng_init(&rng, clock_now_ns());
+	for (;;) {
+		size_t room = sizeof(value), length = test_rng_below(&rng, sizeof(value));
+		int status;
+
+		value_fill(value, length, length);
+		status = kv_client_put(client, KEY("k"), value, length);
+		CHECK(status == KV_OK || status == KV_UNKNOWN || status == KV_DISCONNECTED ||
+		      status == KV_TIMEOUT);
+		status = kv_client_get(client, KEY("k"), value, &room);
+		CHECK(status == KV_OK || status == KV_NOT_FOUND || status == KV_DISCONNECTED ||
+		      status == KV_TIMEOUT);
+		if (status == KV_OK)
+			CHECK(value_is(value, room, room));
+	}
+}
+
+/* Servers killed at random moments, with clients at work. */
+static void test_servers_die_at_work(void)
+{
+	struct server server;
+	pid_t pids[3];
+	kv_client_t *client;
+
+	server_start(&server, NULL);
+	for (int i = 0; i < 3; i++)
+		pids[i] = test_spawn(churn, &server);
+	for (int i = 0; i < 8; i++) {
+		test_sleep_ms(30 + (unsigned)i * 23);
+		test_kill(server.pid);
+		server_restart(&server);
+	}
+	test_sleep_ms(300);
+	for (int i = 0; i < 3; i++) {
+		/* Still at work, none has failed. */
+		CHECK_EQ(waitpid(pids[i], NULL, WNOHANG), 0);
+		test_kill(pids[i]);
+	}
+	client = client_open(&server, NULL);
+	CHECK_KV(client, kv_client_ping(client, NULL), KV_OK);
+	kv_client_destroy(client);
+	server_stop(&server);
+}
+
+const struct test failure_tests[] = {
+	{"death_of_clients", test_death_of_clients, 0, 90},
+	{"death_of_the_server", test_death_of_the_server},
+	{"no_server_any_more", test_no_server_any_more},
+	{"stopped_server", test_stopped_server},
+	{"graceful_stop", test_graceful_stop},
+	{"servers_die_at_work", test_servers_die_at_work},
+	{0},
+};

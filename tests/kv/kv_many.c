@@ -1,0 +1,168 @@
+/* Many clients at once, all data checked. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fixture.h"
+
+#define KEY(text) text, sizeof(text) - 1
+
+struct worker {
+	const struct server *server;
+	unsigned number;
+	unsigned operations;
+};
+
+/* Works on keys of its own, and on one that all count on. */
+static void work(void *argument)
+{
+	struct worker *worker = argument;
+	kv_client_t *client = client_open(worker->server, NULL);
+	static char value[40000], got[40000];
+	uint64_t versions[16] = {0};
+	struct test_rng rng;
+	char key[32];
+
+	test_rng_init(&rng, worker->number);
+	for (unsigned i = 0; i < worker->operations; i++) {
+		unsigned number = (unsigned)test_rng_below(&rng, 16);
+		int key_length = snprintf(key, sizeof(key), "%u/%u", worker->number, number);
+		size_t length, room = sizeof(got);
+		kv_info_t info;
+
+		if (versions[number] && test_rng_below(&rng, 2)) {
+			CHECK_KV(client,
+				 kv_client_get_with(client, key, (size_t)key_length, got, &room,
+						    &info),
+				 KV_OK);
+			CHECK_EQ(info.version, versions[number]);
+			CHECK(value_is(got, room, versions[number] ? number * 1000003u + room : 0));
+			continue;
+		}
+		length = test_rng_below(&rng, 10) ? test_rng_below(&rng, 300)
+						  : test_rng_below(&rng, sizeof(value));
+		value_fill(value, length, number * 1000003u + length);
+		CHECK_KV(client,
+			 kv_client_put_with(client, key, (size_t)key_length, value, length, NULL,
+					    &info),
+			 KV_OK);
+		CHECK(info.version > versions[number]);
+		versions[number] = info.version;
+		CHECK_KV(client, kv_client_incr(client, KEY("all"), 1, NULL), KV_OK);
+	}
+	kv_client_destroy(client);
+}
+
+static void run_many(unsigned count, unsigned operations, unsigned workers)
+{
+	kv_server_options_t options = {.memory = 256 << 20, .workers = workers};
+	struct worker *all = calloc(count, sizeof(*all));
+	pid_t *pids = calloc(count, sizeof(*pids));
+	struct server server;
+	kv_client_t *client;
+	uint64_t puts;
+	int64_t sum;
+
+	server_start(&server, &options);
+	for (unsigned i = 0; i < count; i++) {
+		all[i] = (struct worker){&server, i, operations};
+		pids[i] = test_spawn(work, &all[i]);
+	}
+	for (unsigned i = 0; i < count; i++)
+		test_wait(pids[i]);
+	client = client_open(&server, NULL);
+	puts = client_figure(client, "puts");
+	CHECK_KV(client, kv_client_incr(client, KEY("all"), 0, &sum), KV_OK);
+	CHECK(puts > count * operations / 4);
+	CHECK(sum > 0 && (uint64_t)sum <= puts);
+	kv_client_destroy(client);
+	server_stop(&server);
+	free(all);
+	free(pids);
+}
+
+static void test_64_clients(void)
+{
+	bool is_emulated = TEST_TIME_FACTOR >= 10;
+
+	run_many(is_emulated ? 16 : 64, TEST_HAS_SANITIZER || is_emulated ? 100 : 500, 2);
+}
+
+static void test_two_clients_one_worker(void)
+{
+	run_many(2, TEST_HAS_SANITIZER || TEST_TIME_FACTOR >= 10 ? 2000 : 10000, 1);
+}
+
+/* More than it takes are told so; when one goes there is room again. */
+static void test_too_many_clients(void)
+{
+	kv_server_options_t options = {.max_clients = 4};
+	kv_client_options_t quick = {.connect_timeout_ms = 3000};
+	kv_client_t *clients[4], *more;
+	struct server server;
+	int status = KV_BUSY;
+
+	server_start(&server, &options);
+	for (int i = 0; i < 4; i++)
+		clients[i] = client_open(&server, NULL);
+	CHECK(client_try(&server, &quick, &more) != KV_OK);
+	CHECK_CONTAINS(kv_client_error(more), "clients");
+	kv_client_destroy(more);
+	kv_client_destroy(clients[0]);
+	for (int i = 0; i < 100 && status != KV_OK; i++) {
+		test_sleep_ms(20);
+		status = client_try(&server, &quick, &more);
+		if (status != KV_OK)
+			kv_client_destroy(more);
+	}
+	CHECK_EQ(status, KV_OK);
+	CHECK_KV(more, kv_client_ping(more, NULL), KV_OK);
+	kv_client_destroy(more);
+	for (int i = 1; i < 4; i++)
+		kv_client_destroy(clients[i]);
+	server_stop(&server);
+}
+
+/* Counters that come and go: cells are used again, and no count goes to another key. */
+static void test_counters_come_and_go(void)
+{
+	enum { CELLS = 64, ROUNDS = 2000 };
+	kv_server_options_t options = {.counters = CELLS};
+	kv_client_t *one, *two;
+	struct server server;
+	char key[16];
+
+	server_start(&server, &options);
+	one = client_open(&server, NULL);
+	two = client_open(&server, NULL);
+	for (int i = 0; i < ROUNDS; i++) {
+		size_t length = (size_t)snprintf(key, sizeof(key), "c%d", i % 8);
+		int64_t sum = 0;
+		int status, tries = 0;
+
+		do {
+			status = kv_client_incr(one, key, length, 1, &sum);
+			if (status == KV_NO_MEMORY) {
+				/* All cells wait for both to forget them. */
+				CHECK_KV(two, kv_client_ping(two, NULL), KV_OK);
+				test_sleep_ms(20);
+			}
+		} while (status == KV_NO_MEMORY && tries++ < 200);
+		CHECK_KV(one, status, KV_OK);
+		CHECK_EQ(sum, 1);
+		CHECK_KV(two, kv_client_incr(two, key, length, 1, &sum), KV_OK);
+		CHECK_EQ(sum, 2);
+		CHECK_KV(one, kv_client_delete(one, key, length), KV_OK);
+	}
+	kv_client_destroy(one);
+	kv_client_destroy(two);
+	server_stop(&server);
+}
+
+const struct test many_tests[] = {
+	{"64_clients", test_64_clients, 0, 120},
+	{"two_clients_one_worker", test_two_clients_one_worker},
+	{"too_many_clients", test_too_many_clients},
+	{"counters_come_and_go", test_counters_come_and_go},
+	{0},
+};

@@ -1,0 +1,254 @@
+/* Values of every length, by every path: each is forced, and the client has to say that it took it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fixture.h"
+
+#define KEY(text) text, sizeof(text) - 1
+#define MIB	  ((size_t)1 << 20)
+
+static void put_checked(kv_client_t *client, const char *key, const void *value, size_t length,
+			kv_path_t path)
+{
+	CHECK_KV(client, kv_client_put(client, key, strlen(key), value, length), KV_OK);
+	if (kv_client_last_path(client) != path)
+		TEST_FAIL("put of %zu bytes by %s, not by %s", length,
+			  kv_path_name(kv_client_last_path(client)), kv_path_name(path));
+}
+
+static void get_checked(kv_client_t *client, const char *key, void *value, size_t room,
+			size_t length, uint64_t number, kv_path_t path)
+{
+	size_t found = room;
+
+	if (length)
+		memset(value, 0xee, length);
+	CHECK_KV(client, kv_client_get(client, key, strlen(key), value, &found), KV_OK);
+	CHECK_EQ(found, length);
+	if (!value_is(value, length, number))
+		TEST_FAIL("a wrong value of %zu bytes by %s", length,
+			  kv_path_name(kv_client_last_path(client)));
+	if (kv_client_last_path(client) != path)
+		TEST_FAIL("get of %zu bytes by %s, not by %s", length,
+			  kv_path_name(kv_client_last_path(client)), kv_path_name(path));
+}
+
+/* Around every threshold, and far beyond. */
+static void test_all_sizes(void)
+{
+	enum { EAGER = 8192, LANDING = 1 << 20, REPLY = 8192 };
+	static const size_t sizes[] = {0,
+				       1,
+				       7,
+				       8,
+				       63,
+				       64,
+				       65,
+				       4095,
+				       4096,
+				       4097,
+				       EAGER - 3,
+				       EAGER - 2,
+				       EAGER,
+				       9000,
+				       65536,
+				       LANDING - 52,
+				       LANDING - 51,
+				       LANDING - 50,
+				       LANDING - 49,
+				       LANDING,
+				       3 * MIB,
+				       4 * MIB,
+				       5 * MIB + 3,
+				       64 * MIB};
+	kv_server_options_t server_options = {
+		.memory = 256 * MIB, .eager_limit = EAGER, .landing_size = LANDING};
+	kv_client_options_t ask = {.get_mode = KV_GET_ASK, .timeout_ms = 60000};
+	kv_client_options_t own = {.timeout_ms = 60000};
+	struct server server;
+	kv_client_t *asking, *reading;
+	char *value = malloc(64 * MIB), *got = malloc(64 * MIB);
+
+	server_start(&server, &server_options);
+	asking = client_open(&server, &ask);
+	reading = client_open(&server, &own);
+	for (size_t i = 0; i < TEST_COUNT(sizes); i++) {
+		size_t size = sizes[i];
+		char key[4] = {'k', (char)('a' + i), 'y', 0};
+		kv_path_t put_path = size + 3 <= EAGER		? KV_PATH_EAGER
+				     : size + 3 + 48 <= LANDING ? KV_PATH_LANDING
+								: KV_PATH_RENDEZVOUS;
+		kv_path_t ask_path = size <= REPLY     ? KV_PATH_INLINE
+				     : size <= 4 * MIB ? KV_PATH_PUSH
+						       : KV_PATH_RENDEZVOUS;
+
+		value_fill(value, size, i);
+		put_checked(asking, key, value, size, put_path);
+		get_checked(asking, key, got, 64 * MIB, size, i, ask_path);
+		get_checked(asking, key, got, size, size, i, ask_path);
+		/* The first time the place is not known, the second time it is. */
+		get_checked(reading, key, got, 64 * MIB, size, i,
+			    setup_is_shm() ? KV_PATH_MAPPED : ask_path);
+		if (size + 64 <= 4 * MIB)
+			get_checked(reading, key, got, 64 * MIB, size, i,
+				    setup_is_shm() ? KV_PATH_MAPPED : KV_PATH_LOCATION);
+		CHECK_KV(asking, kv_client_delete(asking, key, 3), KV_OK);
+		CHECK_KV(reading, kv_client_exists(reading, key, 3), KV_NOT_FOUND);
+	}
+	free(value);
+	free(got);
+	kv_client_destroy(asking);
+	kv_client_destroy(reading);
+	server_stop(&server);
+}
+
+/* 1 GiB, once, where it does not take minutes. */
+static void test_a_gibibyte(void)
+{
+	size_t size = 1024 * MIB;
+	kv_server_options_t server_options = {.memory = size + 64 * MIB};
+	kv_client_options_t options = {.timeout_ms = 60000};
+	struct server server;
+	kv_client_t *client;
+	char *value;
+	kv_view_t view;
+
+	if (strcmp(setup.device, "shm") != 0 || TEST_HAS_SANITIZER)
+		TEST_SKIP("by shm alone");
+	value = malloc(size);
+	server_start(&server, &server_options);
+	client = client_open(&server, &options);
+	value_fill(value, size, 7);
+	put_checked(client, "large", value, size, KV_PATH_RENDEZVOUS);
+	get_checked(client, "large", value, size, size, 7, KV_PATH_MAPPED);
+	CHECK_KV(client, kv_client_view(client, KEY("large"), &view), KV_OK);
+	CHECK(value_is(view.value, view.length, 7));
+	kv_client_release(client, &view);
+	free(value);
+	kv_client_destroy(client);
+	server_stop(&server);
+}
+
+/* The index, read by ourselves. */
+static void test_index_reads(void)
+{
+	enum { KEYS = 5000 };
+	kv_client_options_t options = {.get_mode = KV_GET_INDEX, .cache_entries = UINT32_MAX};
+	struct server server;
+	kv_client_t *writer, *reader;
+	kv_client_totals_t totals;
+	char key[16], value[300];
+
+	server_start(&server, NULL);
+	writer = client_open(&server, NULL);
+	reader = client_open(&server, &options);
+	for (unsigned round = 0; round < 2; round++) {
+		/* The index grows between the rounds, behind the reader's back. */
+		for (unsigned i = 0; i < KEYS * (round + 1); i++) {
+			int length = snprintf(key, sizeof(key), "k%u", i);
+
+			value_fill(value, i % 300, i + round);
+			CHECK_KV(writer, kv_client_put(writer, key, (size_t)length, value, i % 300),
+				 KV_OK);
+		}
+		for (unsigned i = 0; i < KEYS * (round + 1); i++) {
+			int length = snprintf(key, sizeof(key), "k%u", i);
+			size_t room = sizeof(value);
+
+			CHECK_KV(reader, kv_client_get(reader, key, (size_t)length, value, &room),
+				 KV_OK);
+			CHECK_EQ(room, i % 300);
+			CHECK(value_is(value, room, i + round));
+		}
+	}
+	kv_client_get_totals(reader, &totals);
+	/* Nearly all of them without asking. */
+	if (totals.operations[setup_is_shm() ? KV_PATH_MAPPED : KV_PATH_INDEX] < 3 * KEYS * 9 / 10)
+		TEST_FAIL("%d by index, %d asked for, %d torn",
+			  (int)totals.operations[KV_PATH_INDEX],
+			  (int)totals.operations[KV_PATH_INLINE], (int)totals.torn_reads);
+	kv_client_destroy(writer);
+	kv_client_destroy(reader);
+	server_stop(&server);
+}
+
+/* Remembered places that are not true any more are noticed, and a key that changes all the time is
+ * asked for. */
+static void test_stale_places(void)
+{
+	struct server server;
+	kv_client_t *writer, *reader;
+	kv_client_totals_t totals;
+	char value[64];
+	size_t room;
+
+	if (setup_is_shm())
+		TEST_SKIP("no places are remembered here");
+	server_start(&server, NULL);
+	writer = client_open(&server, NULL);
+	reader = client_open(&server, NULL);
+	for (uint64_t i = 0; i < 200; i++) {
+		value_fill(value, sizeof(value), i);
+		CHECK_KV(writer, kv_client_put(writer, KEY("hot"), value, sizeof(value)), KV_OK);
+		room = sizeof(value);
+		CHECK_KV(reader, kv_client_get(reader, KEY("hot"), value, &room), KV_OK);
+		CHECK(value_is(value, room, i));
+	}
+	kv_client_get_totals(reader, &totals);
+	CHECK(totals.stale_locations > 0);
+	CHECK(totals.stale_locations < 60);
+	/* Quiet again: it is read again. */
+	for (int i = 0; i < 50; i++) {
+		room = sizeof(value);
+		CHECK_KV(reader, kv_client_get(reader, KEY("hot"), value, &room), KV_OK);
+	}
+	CHECK_EQ(kv_client_last_path(reader), KV_PATH_LOCATION);
+	CHECK_EQ(kv_client_last_round_trips(reader), 1);
+	kv_client_destroy(writer);
+	kv_client_destroy(reader);
+	server_stop(&server);
+}
+
+static void test_full_store(void)
+{
+	kv_server_options_t options = {.memory = 8 * MIB, .reject = true};
+	struct server server;
+	kv_client_t *client;
+	static char value[65536];
+	unsigned stored = 0;
+	char key[16];
+	int status;
+
+	server_start(&server, &options);
+	client = client_open(&server, NULL);
+	for (;; stored++) {
+		int length = snprintf(key, sizeof(key), "k%u", stored);
+
+		value_fill(value, sizeof(value), stored);
+		status = kv_client_put(client, key, (size_t)length, value, sizeof(value));
+		if (status != KV_OK)
+			break;
+	}
+	CHECK_EQ(status, KV_NO_MEMORY);
+	CHECK(stored > 80);
+	/* Nothing was lost by that. */
+	for (unsigned i = 0; i < stored; i++) {
+		int length = snprintf(key, sizeof(key), "k%u", i);
+		size_t room = sizeof(value);
+
+		CHECK_KV(client, kv_client_get(client, key, (size_t)length, value, &room), KV_OK);
+		CHECK(value_is(value, room, i));
+	}
+	CHECK_KV(client, kv_client_put(client, KEY("k"), value, 9 * MIB), KV_VALUE_TOO_LONG);
+	CHECK_KV(client, kv_client_delete(client, KEY("k0")), KV_OK);
+	CHECK_KV(client, kv_client_put(client, KEY("again"), value, sizeof(value)), KV_OK);
+	kv_client_destroy(client);
+	server_stop(&server);
+}
+
+const struct test size_tests[] = {
+	{"all_sizes", test_all_sizes, 0, 120}, {"a_gibibyte", test_a_gibibyte, TEST_SLOW, 120},
+	{"index_reads", test_index_reads},     {"stale_places", test_stale_places},
+	{"full_store", test_full_store},       {0},
+};

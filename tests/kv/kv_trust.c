@@ -1,0 +1,90 @@
+/* Keys: who may come in, and what he may do. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fixture.h"
+
+#define KEY(text) text, sizeof(text) - 1
+
+static void write_file(char *path, size_t size, const char *name, const char *text)
+{
+	FILE *file;
+
+	snprintf(path, size, "%s/%s", test_tmpdir(), name);
+	file = fopen(path, "w");
+	CHECK(file);
+	fputs(text, file);
+	fclose(file);
+}
+
+static void test_keys(void)
+{
+	char write_key[200], read_key[200], wrong_key[200], short_key[200];
+	kv_server_options_t server_options = {.key_file = write_key, .read_key_file = read_key};
+	kv_client_options_t options = {0};
+	struct server server;
+	kv_client_t *client;
+	char value[16];
+	size_t room = sizeof(value);
+
+	write_file(write_key, sizeof(write_key), "write", "the key to read and write\n");
+	write_file(read_key, sizeof(read_key), "read", "the key to read, and no more\n");
+	write_file(wrong_key, sizeof(wrong_key), "wrong", "the key to read and write!\n");
+	write_file(short_key, sizeof(short_key), "short", "short\n");
+	server_start(&server, &server_options);
+
+	CHECK_EQ(client_try(&server, &options, &client), KV_DENIED);
+	CHECK_CONTAINS(kv_client_error(client), "key");
+	kv_client_destroy(client);
+	options.key_file = wrong_key;
+	CHECK_EQ(client_try(&server, &options, &client), KV_DENIED);
+	kv_client_destroy(client);
+	options.key_file = short_key;
+	CHECK_EQ(client_try(&server, &options, &client), KV_DENIED);
+	CHECK_CONTAINS(kv_client_error(client), "openssl rand");
+	kv_client_destroy(client);
+
+	options.key_file = write_key;
+	client = client_open(&server, &options);
+	CHECK_KV(client, kv_client_put(client, KEY("k"), KEY("v")), KV_OK);
+	CHECK_KV(client, kv_client_incr(client, KEY("n"), 1, NULL), KV_OK);
+	kv_client_destroy(client);
+
+	options.key_file = read_key;
+	client = client_open(&server, &options);
+	CHECK_KV(client, kv_client_get(client, KEY("k"), value, &room), KV_OK);
+	room = sizeof(value);
+	CHECK_KV(client, kv_client_get(client, KEY("k"), value, &room), KV_OK);
+	CHECK_KV(client, kv_client_put(client, KEY("k"), KEY("w")), KV_DENIED);
+	CHECK_CONTAINS(kv_client_error(client), "read");
+	CHECK_KV(client, kv_client_delete(client, KEY("k")), KV_DENIED);
+	CHECK_KV(client, kv_client_incr(client, KEY("n"), 1, NULL), KV_DENIED);
+	CHECK_KV(client, kv_client_flush(client), KV_DENIED);
+	room = sizeof(value);
+	CHECK_KV(client, kv_client_get(client, KEY("k"), value, &room), KV_OK);
+	CHECK_MEM(value, "v", 1);
+	kv_client_destroy(client);
+	server_stop(&server);
+}
+
+/* Who has a key does not talk to a server that has none. */
+static void test_server_without_key(void)
+{
+	char key[200];
+	kv_client_options_t options = {.key_file = key};
+	struct server server;
+	kv_client_t *client;
+
+	write_file(key, sizeof(key), "key", "a key of the client alone\n");
+	server_start(&server, NULL);
+	CHECK_EQ(client_try(&server, &options, &client), KV_DENIED);
+	kv_client_destroy(client);
+	server_stop(&server);
+}
+
+const struct test trust_tests[] = {
+	{"keys", test_keys},
+	{"server_without_key", test_server_without_key},
+	{0},
+};

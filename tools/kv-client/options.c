@@ -1,0 +1,132 @@
+/*
+ * The command line of kv-client.
+ *
+ * Options come first, then the command with all that follows it: a value or a number that begins
+ * with a dash is none of our options. So the command is looked for here, by the table that the
+ * parser uses too, and only what stands before it is handed to the parser.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/options.h"
+#include "client.h"
+
+#define MILLISECOND UINT64_C(1000000)
+
+static struct {
+	const char *address, *device, *key_file;
+	uint64_t port, timeout_ns;
+	bool socket;
+	int log_level;
+} args = {
+	.address = "",
+	.device = "",
+	.key_file = "",
+	.port = KV_DEFAULT_PORT,
+	.timeout_ns = 5000 * MILLISECOND,
+};
+
+static const struct option_spec specs[] = {
+	OPTION_STRING("address", 'a', &args.address,
+		      "the server's host, or a URL: shm:NAME, tcp://HOST:PORT, verbs://HOST:PORT; "
+		      "the default is this host",
+		      .metavar = "HOST"),
+	OPTION_UINT("port", 'p', &args.port, "the server's port", .min = 1, .max = 65535),
+	OPTION_FLAG("socket", 'S', &args.socket,
+		    "verbs: connect by exchanging queue pair numbers over TCP, instead of RDMA CM"),
+	OPTION_STRING("device", 'd', &args.device,
+		      "by this device: an adapter such as mlx5_0, or shm, or tcp",
+		      .metavar = "NAME"),
+	OPTION_STRING("key-file", 'k', &args.key_file,
+		      "the key that the server asks for; REMORA_KEY_FILE is the default",
+		      .metavar = "FILE"),
+	OPTION_DURATION("timeout", 'T', &args.timeout_ns, "of each operation, and of connecting",
+			.min = MILLISECOND, .max = UINT64_C(86400000) * MILLISECOND),
+	OPTION_CHOICE("log-level", 'l', &args.log_level, log_level_names,
+		      "what the library tells on stderr; REMORA_LOG is the default"),
+};
+
+static struct options_program program = {
+	.name = "kv-client",
+	.description = "Asks a kv-server. Without a command it reads commands from stdin.",
+	.specs = specs,
+	.spec_count = OPTIONS_COUNT(specs),
+	.arguments = "[COMMAND [WORD...]]",
+	.max_arguments = OPTIONS_UNLIMITED,
+};
+
+/* Whether the value of this option is the next word. */
+static bool takes_next(const char *text)
+{
+	if (text[1] == '-') {
+		for (size_t i = 0; i < program.spec_count; i++)
+			if (strcmp(text + 2, specs[i].name) == 0)
+				return specs[i].kind != OPTION_KIND_FLAG;
+		return false;
+	}
+	for (const char *letter = text + 1; *letter; letter++)
+		for (size_t i = 0; i < program.spec_count; i++)
+			if (specs[i].letter == *letter && specs[i].kind != OPTION_KIND_FLAG)
+				return !letter[1];
+	return false;
+}
+
+/* Where the command stands; argc: nowhere. */
+static int find_command_word(int argc, char **argv)
+{
+	for (int at = 1; at < argc; at++) {
+		if (argv[at][0] != '-' || !argv[at][1])
+			return at;
+		if (strcmp(argv[at], "--") == 0)
+			return at + 1 < argc ? at + 1 : argc;
+		if (takes_next(argv[at]))
+			at++;
+	}
+	return argc;
+}
+
+/* The help of the commands comes out of their table. */
+static void make_help(void)
+{
+	char *text = NULL;
+	size_t length;
+	FILE *file = open_memstream(&text, &length);
+
+	if (!file)
+		return;
+	fputs("commands:\n", file);
+	command_help(file);
+	fputs("examples:\n"
+	      "  kv-client put greeting hello          and: kv-client get greeting\n"
+	      "  kv-client -a 10.0.0.5 put photo @photo.jpg --ttl 1h\n"
+	      "  kv-client -a tcp://10.0.0.5:12345     opens the prompt\n"
+	      "exit codes: 0 found or done, 1 not found or another version, 2 wrong usage, "
+	      "3 failed\n",
+	      file);
+	fclose(file);
+	program.examples = text; /* until the program ends */
+}
+
+void client_parse(int argc, char **argv, struct client_config *config)
+{
+	int command = find_command_word(argc, argv);
+	struct options_result result;
+
+	make_help();
+	args.log_level = (int)log_get_level();
+	options_parse_or_exit(&program, command, argv, &result);
+	log_set_level((enum log_level)args.log_level);
+	*config = (struct client_config){
+		.mode = args.socket ? CONN_MODE_SOCKET : CONN_MODE_AUTO,
+		.options.device = *args.device ? args.device : NULL,
+		.options.timeout_ms = (int)(args.timeout_ns / MILLISECOND),
+		.options.connect_timeout_ms = (int)(args.timeout_ns / MILLISECOND),
+		.options.key_file = *args.key_file ? args.key_file : NULL,
+		.server = *args.address ? args.address : NULL,
+		.port = (int)args.port,
+		.socket_mode = args.socket,
+		.words = argv + command,
+		.word_count = argc - command,
+	};
+}
