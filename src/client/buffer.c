@@ -9,47 +9,121 @@
 #include "base/error.h"
 #include "client/internal.h"
 
-/* Tells the server of our buffer. */
-static int tell_buffer(struct kv_client *client, const struct rmr_descriptor *descriptor)
+/* ------------------------------------------------------------------------------------------
+ * Requests that concern one link alone: `cookie` says which. On another one they end.
+ */
+
+static int once_start(struct kv_client *client, struct call *call)
+{
+	if (client->link->generation == call->cookie)
+		return call_ask(client, call);
+	call_done(client, call, KV_AGAIN);
+	return KV_OK;
+}
+
+static int once_begin(struct kv_client *client, unsigned op, struct call **result)
 {
 	struct call *call;
-	int status = call_begin(client, KV_OP_BUFFER, NULL, 0, true, &call);
+	int status = call_begin(client, op, NULL, 0, true, &call);
 
 	if (status != KV_OK)
 		return status;
-	call->request.value_length = sizeof(*descriptor);
-	call->source = descriptor;
-	return call_finish(client, call, NULL);
+	/* Asking twice does no harm. */
+	client->changes_under_way -= call->is_change;
+	call->is_change = false;
+	call->path = KV_PATH_NONE;
+	call->start = once_start;
+	call->cookie = client->generation;
+	*result = call;
+	return KV_OK;
 }
 
-int link_need_buffer(struct kv_client *client)
+/* KV_OK as well when the link is another one by now. */
+static int once_finish(struct kv_client *client, struct call *call)
 {
-	struct link *link = client->link;
-	struct rmr_descriptor descriptor;
+	uint64_t generation = call->cookie;
+	int status = call_finish(client, call, NULL);
+
+	if (!client->link || client->link->generation != generation)
+		return KV_OK;
+	return status;
+}
+
+/* ------------------------------------------------------------------------------------------
+ * Ours
+ */
+
+static void close_buffer(struct link *link)
+{
+	rmr_region_close(link->buffer_region);
+	rmr_arena_close(link->buffer);
+	extents_fini(&link->buffer_space);
+	link->buffer_region = NULL;
+	link->buffer = NULL;
+}
+
+static enum rmr_status open_buffer(struct kv_client *client, struct link *link,
+				   struct rmr_descriptor *descriptor)
+{
 	enum rmr_status status;
 
-	if (link->buffer)
-		return KV_OK;
 	status = rmr_arena_open(client->options.buffer_size, RMR_ARENA_PEERS_WRITE, &link->buffer);
 	if (status == RMR_OK)
 		status = rmr_region_open(link->device, rmr_arena_base(link->buffer),
 					 rmr_arena_size(link->buffer), RMR_WRITE,
 					 &link->buffer_region);
 	if (status == RMR_OK)
-		status = rmr_region_export(link->buffer_region, link->conn, &descriptor);
+		status = rmr_region_export(link->buffer_region, link->conn, descriptor);
 	if (status == RMR_OK &&
 	    !extents_init(&link->buffer_space, rmr_arena_size(link->buffer), client->window + 1))
 		status = error_set(RMR_NO_MEMORY, "places of a buffer");
-	if (status != RMR_OK) {
-		/* It is of no use then; the next one tries anew. */
-		rmr_region_close(link->buffer_region);
-		rmr_arena_close(link->buffer);
-		link->buffer_region = NULL;
-		link->buffer = NULL;
-		return client_fail_fabric(client, KV_INTERNAL);
-	}
-	return tell_buffer(client, &descriptor);
+	return status;
 }
+
+/* The fabric failed: because the link is lost, or for a reason of its own. */
+static int failed(struct kv_client *client, struct link *link, enum rmr_status status)
+{
+	struct rmr_conn_info info;
+
+	rmr_conn_get_info(link->conn, &info);
+	if (status != RMR_DISCONNECTED && info.alive)
+		return client_fail_fabric(client, KV_INTERNAL);
+	link_lose(link, rmr_error_message());
+	return client_fail_fabric(client, KV_DISCONNECTED);
+}
+
+int link_need_buffer(struct kv_client *client)
+{
+	struct link *link = client->link;
+	uint64_t generation = link->generation;
+	struct rmr_descriptor descriptor;
+	enum rmr_status opened;
+	struct call *call;
+	int status;
+
+	if (link->buffer)
+		return KV_OK;
+	opened = open_buffer(client, link, &descriptor);
+	if (opened != RMR_OK) {
+		status = failed(client, link, opened);
+		close_buffer(link);
+		return status;
+	}
+	status = once_begin(client, KV_OP_BUFFER, &call);
+	if (status == KV_OK) {
+		call->request.value_length = sizeof(descriptor);
+		call->source = &descriptor;
+		status = once_finish(client, call);
+	}
+	/* The server does not know of it: then it is of no use. */
+	if (status != KV_OK && client->link && client->link->generation == generation)
+		close_buffer(link);
+	return status;
+}
+
+/* ------------------------------------------------------------------------------------------
+ * The server's
+ */
 
 static void take_landing(struct kv_client *client, struct call *call,
 			 const struct kv_reply_view *view)
@@ -72,7 +146,7 @@ static void take_landing(struct kv_client *client, struct call *call,
 					      rmr_remote_length(link->landing), client->window + 1))
 		status = error_set(RMR_NO_MEMORY, "places of a buffer");
 	if (status != RMR_OK)
-		call->status = client_fail_fabric(client, KV_INTERNAL);
+		call->status = failed(client, link, status);
 }
 
 int link_need_landing(struct kv_client *client)
@@ -85,15 +159,17 @@ int link_need_landing(struct kv_client *client)
 		return KV_OK;
 	if (link->has_no_landing || !link->welcome.landing_size)
 		return client_fail(client, KV_BUSY, "the server has no landing buffer for us");
-	status = call_begin(client, KV_OP_LANDING, NULL, 0, true, &call);
+	status = once_begin(client, KV_OP_LANDING, &call);
 	if (status != KV_OK)
 		return status;
-	call->is_change = false; /* asking twice does no harm */
-	client->changes_under_way--;
 	call->request.argument = MIN(link->welcome.landing_size, client->options.landing_limit);
 	call->take = take_landing;
-	return call_finish(client, call, NULL);
+	return once_finish(client, call);
 }
+
+/* ------------------------------------------------------------------------------------------
+ * Parts of both
+ */
 
 int call_take_space(struct kv_client *client, struct call *call, uint64_t buffer, uint64_t landing)
 {

@@ -23,6 +23,7 @@
 #define TURN_BATCH     16
 #define MIN_BACKOFF_MS 5u
 #define MAX_BACKOFF_MS 500u
+#define SHORT_LIFE_NS  20000000u
 
 /* ------------------------------------------------------------------------------------------
  * Beginning and ending
@@ -74,7 +75,8 @@ static bool keep_key(struct call *call, const void *key, size_t key_length)
 int call_begin(struct kv_client *client, unsigned op, const void *key, size_t key_length,
 	       bool may_wait, struct call **result)
 {
-	uint64_t deadline_ns = clock_deadline_ns(client->options.timeout_ms);
+	uint64_t deadline_ns = client->deadline_ns ? client->deadline_ns
+						   : clock_deadline_ns(client->options.timeout_ms);
 	struct call *call = find_free(client);
 
 	while (!call) {
@@ -134,6 +136,8 @@ void call_done(struct kv_client *client, struct call *call, int status)
 {
 	call->status = status;
 	call->state = CALL_DONE;
+	/* Whatever lay there was taken; others may wait for it. */
+	give_space(client, call);
 	if (status != CALL_TOO_LONG)
 		client_count(client, call);
 	if (call->is_abandoned)
@@ -175,7 +179,7 @@ bool call_conflicts(const struct kv_client *client, const struct call *except, u
  * be started again.
  */
 
-static void lose(struct link *link, const char *reason)
+void link_lose(struct link *link, const char *reason)
 {
 	if (!link->is_lost)
 		snprintf(link->reason, sizeof(link->reason), "%s", reason);
@@ -195,7 +199,7 @@ static bool post(struct kv_client *client, struct rmr_work *work, bool is_held)
 		if (posted == 1)
 			break;
 		if (posted < 0) {
-			lose(link, rmr_error_message());
+			link_lose(link, rmr_error_message());
 			return false;
 		}
 		client->turning++;
@@ -275,21 +279,34 @@ int call_ask(struct kv_client *client, struct call *call)
 int call_land(struct kv_client *client, struct call *call)
 {
 	struct link *link = client->link;
-	uint8_t *to = (uint8_t *)rmr_arena_base(link->buffer) + call->buffer.begin;
+	/* Ours by right: the region is for us to write. */
+	uint8_t *mapped = (uint8_t *)rmr_remote_pointer(link->landing);
 	struct rmr_work work = {.op = RMR_OP_WRITE_IMM,
 				.flags = RMR_UNSIGNALED,
-				.local = to,
-				.region = link->buffer_region,
 				.remote = link->landing,
 				.offset = call->landing.begin,
 				.immediate = (uint32_t)(call->landing.begin / KV_PLACE)};
 	int status = take_id(client, call);
+	uint8_t *to;
 
 	if (status != KV_OK)
 		return status;
 	call->request.touch_count = 0;
-	work.length =
-		(size_t)(kv_encode_request(to, &call->request, call->key, call->source, NULL) - to);
+	if (mapped) {
+		/* Written in place; what is posted is only the header, again. */
+		to = mapped + call->landing.begin;
+		kv_encode_request(to, &call->request, call->key, call->source, NULL);
+		work.flags |= RMR_INLINE;
+		work.source = &call->request;
+		work.length = sizeof(call->request);
+	} else {
+		to = (uint8_t *)rmr_arena_base(link->buffer) + call->buffer.begin;
+		work.local = to;
+		work.region = link->buffer_region;
+		work.length = (size_t)(kv_encode_request(to, &call->request, call->key,
+							 call->source, NULL) -
+				       to);
+	}
 	was_asked(client, call);
 	return post(client, &work, call->is_async) ? KV_OK : lost(client);
 }
@@ -347,7 +364,7 @@ static void handle_message(struct kv_client *client, const struct rmr_completion
 	const char *wrong = kv_decode_reply(completion->data, completion->length, &view);
 
 	if (wrong) {
-		lose(link, wrong);
+		link_lose(link, wrong);
 		return;
 	}
 	if (view.header.op == KV_OP_GOODBYE) {
@@ -357,12 +374,12 @@ static void handle_message(struct kv_client *client, const struct rmr_completion
 		snprintf(text, sizeof(text), "the server says: %.*s",
 			 (int)MIN(view.value_length, 150u),
 			 view.value ? (const char *)view.value : "it stops");
-		lose(link, text);
+		link_lose(link, text);
 		return;
 	}
 	call = client->by_id[view.header.id % client->id_slots];
 	if (!call || call->request.id != view.header.id || call->request.op != view.header.op) {
-		lose(link, "a reply to no request of ours");
+		link_lose(link, "a reply to no request of ours");
 		return;
 	}
 	client->by_id[view.header.id % client->id_slots] = NULL;
@@ -403,11 +420,19 @@ static void handle(struct kv_client *client, const struct rmr_completion *comple
 		handle_read(client, completion);
 		break;
 	case RMR_OP_DISCONNECT:
-		lose(link, "the server closed it, or died");
+		link_lose(link, "the server closed it, or died");
 		break;
 	default:
 		break;
 	}
+}
+
+/* Not at once again. Somewhere between half and all of the time, lest all clients come back
+ * together. */
+static void back_off(struct kv_client *client)
+{
+	client->backoff_ms = MIN(MAX(client->backoff_ms * 2, MIN_BACKOFF_MS), MAX_BACKOFF_MS);
+	client->retry_ns = clock_now_ns() + client->backoff_ms * (500 + clock_ticks() % 500) * 1000;
 }
 
 /* What becomes of a call when the link is lost. */
@@ -447,6 +472,11 @@ static void call_lost(struct kv_client *client, struct call *call, const struct 
 static void after_loss(struct kv_client *client)
 {
 	log_debug("lost the connection: %s", client->link->reason);
+	/* One that ends as soon as it is there counts as an attempt that failed. */
+	if (clock_now_ns() - client->link->opened_ns < SHORT_LIFE_NS)
+		back_off(client);
+	else
+		client->backoff_ms = 0;
 	for (unsigned i = 0; i < client->window; i++)
 		call_lost(client, &client->calls[i], client->link);
 	for (unsigned i = 0; i < client->id_slots; i++)
@@ -544,12 +574,7 @@ int client_reach(struct kv_client *client, uint64_t deadline_ns)
 		}
 		if (status == KV_DENIED || status == KV_PROTOCOL || status == KV_INVALID)
 			return status;
-		/* Somewhere between half and all of it, lest all clients come back at once. */
-		client->backoff_ms =
-			MIN(MAX(client->backoff_ms * 2, MIN_BACKOFF_MS), MAX_BACKOFF_MS);
-		client->retry_ns = clock_now_ns() + (client->backoff_ms * 500 +
-						     (clock_ticks() % 500) * client->backoff_ms) *
-							    1000;
+		back_off(client);
 		if (clock_passed(deadline_ns))
 			return status;
 	}
@@ -561,7 +586,12 @@ static void start(struct kv_client *client, struct call *call)
 	int status = client_reach(client, call->deadline_ns);
 
 	if (status == KV_OK) {
+		uint64_t outer_ns = client->deadline_ns;
+
+		/* What it needs to be started has no more time than itself. */
+		client->deadline_ns = call->deadline_ns;
 		status = call->start(client, call);
+		client->deadline_ns = outer_ns;
 		if (status == KV_OK)
 			return;
 		/* Lost meanwhile: whether it can be started again is decided there. */

@@ -125,7 +125,7 @@ static int read_pieces(struct kv_client *client, uint64_t offset, uint8_t *to, s
 static int fetch(struct kv_client *client, const struct kv_reply *reply, size_t key_length,
 		 void *value)
 {
-	uint64_t offset;
+	uint64_t offset, generation;
 	int status;
 
 	if (!client->link->arena)
@@ -138,34 +138,42 @@ static int fetch(struct kv_client *client, const struct kv_reply *reply, size_t 
 		memcpy(value, client->link->reader.memory + offset, reply->value_length);
 		return KV_OK;
 	}
+	generation = client->generation;
 	status = link_need_buffer(client);
+	if (!client->link || client->link->is_lost || client->generation != generation)
+		return KV_AGAIN;
 	if (status != KV_OK)
 		return status;
-	return client->link ? read_pieces(client, offset, value, reply->value_length) : KV_AGAIN;
+	return read_pieces(client, offset, value, reply->value_length);
 }
 
 int get_in_pieces(struct kv_client *client, const void *key, size_t key_length, void *value,
 		  size_t *length, kv_info_t *info)
 {
 	uint64_t deadline_ns = clock_deadline_ns(client->options.timeout_ms);
+	uint64_t outer_ns = client->deadline_ns;
 	struct kv_reply reply;
 	struct call *call;
 	int status;
 
+	if (outer_ns)
+		deadline_ns = outer_ns;
+	client->deadline_ns = deadline_ns;
 	do {
 		status = call_begin(client, KV_OP_PIN, key, key_length, true, &call);
 		if (status != KV_OK)
-			return status;
+			break;
 		call->path = KV_PATH_NONE;
 		status = call_finish(client, call, &reply);
 		if (status != KV_OK)
-			return status;
+			break;
 		if (reply.value_length > *length)
 			status = KV_BUFFER_TOO_SMALL;
 		else
 			status = client->link ? fetch(client, &reply, key_length, value) : KV_AGAIN;
 		client_unpin(client, reply.number);
 	} while (status == KV_AGAIN && !clock_passed(deadline_ns));
+	client->deadline_ns = outer_ns;
 	client->last_status = status;
 	if (status == KV_OK || status == KV_BUFFER_TOO_SMALL)
 		*length = reply.value_length;

@@ -93,6 +93,7 @@ struct link {
 	/* What the server lets us reach. */
 	struct kv_welcome welcome;
 	uint64_t generation;
+	uint64_t opened_ns;
 	struct rmr_remote *arena;
 	struct rmr_remote *cells;
 	struct rmr_remote *landing; /* NULL until it is needed */
@@ -116,6 +117,8 @@ struct link {
 
 /* Connects by the first target that works; on failure the message is the client's error. */
 int link_open(struct kv_client *client, uint64_t deadline_ns);
+/* Not to be used any more; calls begin again on the next one. */
+void link_lose(struct link *link, const char *reason);
 /* Closes the client's link; what has views stays mapped until they are released. */
 void link_drop(struct kv_client *client);
 /* A view of it was released: closes it if it was the last one, and the link is lost. */
@@ -209,8 +212,9 @@ struct kv_client {
 	struct call **by_id; /* id % id_slots */
 	uint32_t id_slots;
 	uint64_t next_order;
-	unsigned first_free;	    /* where to look for one */
-	unsigned calls_under_way;   /* not free */
+	uint64_t deadline_ns;	  /* of what is under way, for calls that are part of it; 0: none */
+	unsigned first_free;	  /* where to look for one */
+	unsigned calls_under_way; /* not free */
 	unsigned changes_under_way; /* of these, changing something */
 	unsigned reads_under_way;   /* of these, one-sided */
 	unsigned async_under_way;   /* submitted, and their result not polled yet */
@@ -326,7 +330,7 @@ void client_check(struct kv_client *client);
 bool get_accept(struct kv_client *client, struct call *call, const uint8_t *bytes);
 
 /* buffer.c: the buffer into which the server may write, and the one of the server into which we may;
- * made if need be. */
+ * made if need be. KV_OK with another link than before: it was lost meanwhile. */
 int link_need_buffer(struct kv_client *client);
 int link_need_landing(struct kv_client *client);
 /* Parts of both, for a call; waits until they are free. 0 bytes: none. */

@@ -338,9 +338,12 @@ static int try_target(struct kv_client *client, const struct target *target, uin
 	outcome = greet(link, deadline_ns);
 	if (outcome != KV_OK)
 		goto close_link;
-	outcome = from_fabric(open_remotes(link));
-	if (outcome != KV_OK)
+	status = open_remotes(link);
+	if (status != RMR_OK) {
+		/* Mostly because it is lost already. */
+		outcome = status == RMR_PROTOCOL ? KV_PROTOCOL : KV_DISCONNECTED;
 		goto close_link;
+	}
 	set_limits(link);
 	*result = link;
 	return KV_OK;
@@ -374,8 +377,8 @@ static void take_into_use(struct kv_client *client, struct link *link)
 {
 	client->link = link;
 	link->generation = ++client->generation;
+	link->opened_ns = clock_now_ns();
 	client->was_connected = true;
-	client->backoff_ms = 0;
 	client->reader =
 		link->is_mapped && client->options.get_mode != KV_GET_ASK ? &link->reader : NULL;
 	client->check_ticks = clock_ticks();

@@ -55,6 +55,7 @@ static int send_value(struct kv_client *client, struct call *call)
 	struct link *link = client->link;
 	uint64_t generation = link->generation;
 	size_t size = kv_request_size(&call->request);
+	bool is_mapped;
 	int status;
 
 	if (size - sizeof(call->request) <= link->eager_limit) {
@@ -63,11 +64,14 @@ static int send_value(struct kv_client *client, struct call *call)
 	}
 	/* Both may find the link lost, and another one in its place: then this begins again. */
 	status = link_need_landing(client);
-	if (status == KV_OK)
+	if (status != KV_OK || !client->link || client->link->generation != generation)
+		return status;
+	is_mapped = rmr_remote_pointer(client->link->landing) != NULL;
+	if (!is_mapped)
 		status = link_need_buffer(client);
 	if (status != KV_OK || !client->link || client->link->generation != generation)
 		return status;
-	status = call_take_space(client, call, size, size);
+	status = call_take_space(client, call, is_mapped ? 0 : size, size);
 	if (status != KV_OK)
 		return status;
 	call->path = KV_PATH_LANDING;
@@ -227,10 +231,11 @@ static int begin_pieces(struct kv_client *client, const void *key, size_t key_le
 	pieces->generation = client->link->generation;
 	/* Pieces by landing if there is one, else by messages. */
 	status = link_need_landing(client);
+	if (!client->link || client->link->is_lost ||
+	    client->link->generation != pieces->generation)
+		return KV_AGAIN;
 	if (status != KV_OK && status != KV_BUSY)
 		return status;
-	if (!client->link || client->link->generation != pieces->generation)
-		return KV_AGAIN;
 	pieces->piece = MIN(put_limit(client) / PIECES_AT_ONCE, MAX_PIECE) & ~(size_t)63;
 	pieces->piece = MAX(pieces->piece, client->link->eager_limit);
 	return KV_OK;
@@ -241,9 +246,13 @@ int put_in_pieces(struct kv_client *client, const void *key, size_t key_length, 
 {
 	uint64_t deadline_ns = clock_deadline_ns(client->options.timeout_ms);
 	struct pieces pieces = {.value = value, .length = value_length};
+	uint64_t outer_ns = client->deadline_ns;
 	struct kv_reply reply;
 	int status;
 
+	if (outer_ns)
+		deadline_ns = outer_ns;
+	client->deadline_ns = deadline_ns;
 	do {
 		status = begin_pieces(client, key, key_length, options, &pieces, &reply);
 		if (status == KV_OK)
@@ -251,6 +260,7 @@ int put_in_pieces(struct kv_client *client, const void *key, size_t key_length, 
 		if (status != KV_OK && status != KV_UNKNOWN && pieces.draft)
 			cancel(client, &pieces);
 	} while (status == KV_AGAIN && !clock_passed(deadline_ns));
+	client->deadline_ns = outer_ns;
 	locations_forget(&client->locations, client_hash(key, key_length));
 	client->last_path = KV_PATH_RENDEZVOUS;
 	client->last_round_trips = 3;

@@ -303,7 +303,7 @@ struct exchange {
 
 void request_arrived(struct session *session, const void *message, size_t length);
 /* In the landing buffer. */
-void request_landed(struct session *session, uint32_t immediate, size_t length);
+void request_landed(struct session *session, uint32_t immediate);
 
 int exchange_status(enum store_status status);
 /* Tells where the item lies, and all else that is known of it. */

@@ -195,15 +195,26 @@ void request_arrived(struct session *session, const void *message, size_t length
 	session_send(session, buffer, sizeof(*exchange.reply) + exchange.length);
 }
 
-void request_landed(struct session *session, uint32_t immediate, size_t length)
+void request_landed(struct session *session, uint32_t immediate)
 {
-	uint64_t place = (uint64_t)immediate * KV_PLACE;
+	uint64_t place = (uint64_t)immediate * KV_PLACE, room;
+	struct kv_request header;
 
-	/* The length is what the peer says. */
-	if (!session->landing)
+	if (!session->landing) {
 		session_violation(session, "a WRITE_IMM without a landing buffer");
-	else if (place > session->landing_size || length > session->landing_size - place)
+		return;
+	}
+	room = place < session->landing_size ? session->landing_size - place : 0;
+	if (room < sizeof(header)) {
+		session_violation(session, "a request outside of its landing buffer");
+		return;
+	}
+	/* A client that has the buffer mapped writes the parts by itself, and the last WRITE is of
+	 * the header alone: so the header says how long it is. */
+	memcpy(&header, session->landing + place, sizeof(header));
+	if ((kv_op_has_value(header.op) && header.value_length > room) ||
+	    kv_request_size(&header) > room)
 		session_violation(session, "a request outside of its landing buffer");
 	else
-		request_arrived(session, session->landing + place, length);
+		request_arrived(session, session->landing + place, kv_request_size(&header));
 }

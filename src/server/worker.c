@@ -166,7 +166,7 @@ static void received(struct session *session, const struct rmr_completion *compl
 		if (completion->op == RMR_OP_RECV)
 			request_arrived(session, completion->data, completion->length);
 		else
-			request_landed(session, completion->immediate, completion->length);
+			request_landed(session, completion->immediate);
 		break;
 	case SESSION_HELLO:
 	case SESSION_PROOF:

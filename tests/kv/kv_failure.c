@@ -208,11 +208,16 @@ static void churn(void *argument)
 {
 	const struct server *server = argument;
 	kv_client_options_t options = {.timeout_ms = 5000};
-	kv_client_t *client = client_open(server, &options);
+	kv_client_t *client;
 	struct test_rng rng;
 	char value[5000];
 
 	test_rng_init(&rng, clock_now_ns());
+	/* It may just be dead. */
+	while (client_try(server, &options, &client) != KV_OK) {
+		kv_client_destroy(client);
+		test_sleep_ms(10);
+	}
 	for (;;) {
 		size_t room = sizeof(value), length = test_rng_below(&rng, sizeof(value));
 		int status;

@@ -156,8 +156,9 @@ static void oversized(const char *by)
 	end(&raw);
 }
 
-/* A WRITE_IMM with this place and length, into a landing buffer of one page if there is one. */
-static void check_landing(const char *by, uint32_t immediate, size_t length, const char *words)
+/* A request in a landing buffer of one page, which says that it is at this place. */
+static void check_landing(const char *by, const struct kv_request *request, uint32_t immediate,
+			  const char *words)
 {
 	struct raw raw;
 	struct rmr_descriptor descriptor;
@@ -171,11 +172,13 @@ static void check_landing(const char *by, uint32_t immediate, size_t length, con
 	memcpy(&descriptor, raw.reply.value, sizeof(descriptor));
 	CHECK_OK(rmr_remote_open(raw.conn, &descriptor, &remote));
 	CHECK_OK(rmr_region_open(raw.device, bytes, sizeof(bytes), 0, &region));
+	if (immediate < 64)
+		memcpy(bytes + (size_t)immediate * KV_PLACE, request, sizeof(*request));
 	CHECK_EQ(rmr_post(raw.conn,
 			  &(struct rmr_work){.op = RMR_OP_WRITE_IMM,
 					     .flags = RMR_UNSIGNALED,
 					     .source = bytes,
-					     .length = length,
+					     .length = sizeof(bytes),
 					     .region = region,
 					     .remote = remote,
 					     .immediate = immediate},
@@ -191,13 +194,26 @@ static void check_landing(const char *by, uint32_t immediate, size_t length, con
 
 static void landing_bounds(const char *by)
 {
-	check_landing(by, 65, 0, "outside");
-	check_landing(by, 64, 1, "outside");
-	check_landing(by, 63, 65, "outside");
-	check_landing(by, UINT32_MAX, 64, "outside");
-	/* Inside, but no request. */
-	check_landing(by, 0, 4096, "unknown request");
-	check_landing(by, 64, 0, "shorter");
+	struct kv_request put = {.op = KV_OP_PUT, .id = 2, .key_length = 16};
+
+	check_landing(by, &put, 64, "outside");
+	check_landing(by, &put, 65, "outside");
+	check_landing(by, &put, UINT32_MAX, "outside");
+	/* It begins inside, and would end outside. */
+	put.value_length = 1;
+	check_landing(by, &put, 63, "outside");
+	put.value_length = 4096 - sizeof(put) - 16 + 1;
+	check_landing(by, &put, 0, "outside");
+	put.value_length = UINT64_MAX - 63;
+	check_landing(by, &put, 0, "outside");
+	put.value_length = 0;
+	put.touch_count = UINT16_MAX;
+	check_landing(by, &put, 0, "outside");
+	/* Inside, but no request, or not in its turn. */
+	check_landing(by, &(struct kv_request){0}, 0, "unknown request");
+	put.touch_count = 0;
+	put.id = 3;
+	check_landing(by, &put, 63, "out of order");
 }
 
 /* A read-only region of the server is given; a WRITE to it fails, and nobody notices. */
