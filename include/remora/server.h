@@ -89,7 +89,7 @@ int kv_server_port(const kv_server_t *server);
  * the next call on this server. */
 const char *kv_server_paths(kv_server_t *server);
 
-/* Figures, one "name value" a line, allocated; kv_free() frees it. */
+/* Figures, one "name value" a line, allocated; free() frees it. */
 int kv_server_stats(kv_server_t *server, char **text);
 
 /* What happened to the last call of this thread that failed. */

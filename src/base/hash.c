@@ -1,6 +1,8 @@
 /* XXH3, compiled here and nowhere else: the header is large, and inlined as a whole. */
 #include "base/hash.h"
 
+#include <assert.h>
+
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -12,4 +14,22 @@ uint64_t hash64(const void *data, size_t length)
 uint64_t hash64_seed(const void *data, size_t length, uint64_t seed)
 {
 	return XXH3_64bits_withSeed(data, length, seed);
+}
+
+static_assert(sizeof(XXH3_state_t) <= sizeof(struct hash_stream), "room for the state");
+static_assert(_Alignof(XXH3_state_t) <= _Alignof(struct hash_stream), "and in its place");
+
+void hash_stream_begin(struct hash_stream *stream)
+{
+	XXH3_64bits_reset((XXH3_state_t *)stream->state);
+}
+
+void hash_stream_add(struct hash_stream *stream, const void *data, size_t length)
+{
+	XXH3_64bits_update((XXH3_state_t *)stream->state, data, length);
+}
+
+uint64_t hash_stream_end(const struct hash_stream *stream)
+{
+	return XXH3_64bits_digest((const XXH3_state_t *)stream->state);
 }

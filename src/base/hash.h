@@ -15,4 +15,13 @@
 uint64_t hash64(const void *data, size_t length);
 uint64_t hash64_seed(const void *data, size_t length, uint64_t seed);
 
+/* The same as hash64() of all that was added, in pieces. */
+struct hash_stream {
+	_Alignas(64) uint8_t state[640];
+};
+
+void hash_stream_begin(struct hash_stream *stream);
+void hash_stream_add(struct hash_stream *stream, const void *data, size_t length);
+uint64_t hash_stream_end(const struct hash_stream *stream);
+
 #endif

@@ -9,6 +9,9 @@
 #include "base/error.h"
 #include "client/internal.h"
 
+/* From here on a value is not copied if there is another way. */
+#define DIRECT_LENGTH 32768u
+
 /* ------------------------------------------------------------------------------------------
  * Requests that concern one link alone: `cookie` says which. On another one they end.
  */
@@ -170,6 +173,25 @@ int link_need_landing(struct kv_client *client)
 /* ------------------------------------------------------------------------------------------
  * Parts of both
  */
+
+bool link_register(struct kv_client *client, void *memory, size_t length)
+{
+	struct link *link = client->link;
+
+	if (!link->registers_freely || link->callers_region || length < DIRECT_LENGTH)
+		return false;
+	return rmr_region_open(link->device, memory, length, 0, &link->callers_region) == RMR_OK;
+}
+
+void link_unregister(struct kv_client *client)
+{
+	struct link *link = client->link;
+
+	if (!link)
+		return;
+	rmr_region_close(link->callers_region);
+	link->callers_region = NULL;
+}
 
 int call_take_space(struct kv_client *client, struct call *call, uint64_t buffer, uint64_t landing)
 {

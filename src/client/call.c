@@ -276,6 +276,30 @@ int call_ask(struct kv_client *client, struct call *call)
 	return post(client, &work, call->is_async) ? KV_OK : lost(client);
 }
 
+/* Header and key. */
+static size_t write_head(const struct call *call, uint8_t *to)
+{
+	memcpy(to, &call->request, sizeof(call->request));
+	if (call->request.key_length)
+		memcpy(to + sizeof(call->request), call->key, call->request.key_length);
+	return sizeof(call->request) + call->request.key_length;
+}
+
+static bool write_value(struct kv_client *client, struct call *call)
+{
+	struct link *link = client->link;
+	struct rmr_work work = {.op = RMR_OP_WRITE,
+				.flags = RMR_UNSIGNALED,
+				.source = call->source,
+				.length = call->request.value_length,
+				.region = link->callers_region,
+				.remote = link->landing,
+				.offset = call->landing.begin + sizeof(call->request) +
+					  call->request.key_length};
+
+	return post(client, &work, true);
+}
+
 int call_land(struct kv_client *client, struct call *call)
 {
 	struct link *link = client->link;
@@ -299,6 +323,13 @@ int call_land(struct kv_client *client, struct call *call)
 		work.flags |= RMR_INLINE;
 		work.source = &call->request;
 		work.length = sizeof(call->request);
+	} else if (call->is_direct) {
+		/* The value first, from where it is; what comes behind it arrives behind it. */
+		if (!write_value(client, call))
+			return lost(client);
+		work.local = call->slot;
+		work.region = link->slots_region;
+		work.length = write_head(call, call->slot);
 	} else {
 		to = (uint8_t *)rmr_arena_base(link->buffer) + call->buffer.begin;
 		work.local = to;
@@ -321,6 +352,11 @@ int call_post_read(struct kv_client *client, struct call *call, struct rmr_work 
 	if (post(client, work, call->is_async))
 		return KV_OK;
 	return lost(client);
+}
+
+int call_post_part(struct kv_client *client, struct rmr_work *work)
+{
+	return post(client, work, true) ? KV_OK : lost(client);
 }
 
 /* ------------------------------------------------------------------------------------------

@@ -106,6 +106,7 @@ kv_client_t *kv_client_create_with(conn_mode_t mode, const kv_client_options_t *
 	client->mode = mode;
 	if (options)
 		client->options = *options;
+	client->wants_pieces = client->options.landing_limit == 0;
 	set_defaults(&client->options);
 	client->check_interval = (uint64_t)(clock_ticks_per_us() * CHECK_INTERVAL_US);
 	if (!copy_text(&client->options.device, &client->device) ||
@@ -206,6 +207,9 @@ void kv_client_get_totals(const kv_client_t *client, kv_client_totals_t *totals)
 
 void client_count(struct kv_client *client, const struct call *call)
 {
+	/* Part of something else. */
+	if (call->path == KV_PATH_NONE)
+		return;
 	client->totals.operations[call->path]++;
 	client->totals.round_trips += call->round_trips;
 	if (call->is_async)

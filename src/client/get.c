@@ -29,6 +29,9 @@
 #define CLOCK_GOOD_FOR_MS 10000
 /* What clocks may differ by in that time. */
 #define CLOCK_DRIFT_MS 10
+/* Values from this length on are checked while they are copied, block by block. */
+#define COPY_LONG  32768u
+#define COPY_BLOCK 8192u
 
 /* ------------------------------------------------------------------------------------------
  * Mapped
@@ -133,13 +136,60 @@ static bool is_alive(const struct kv_client *client, uint64_t expires_ms)
 	       now + link->clock_ahead_ms + CLOCK_DRIFT_MS < (int64_t)expires_ms;
 }
 
+/* A long value is copied while its checksum is computed, so that it is fetched once. It may turn out
+ * to be wrong: then the caller's memory holds nonsense, and he is told so. `from` and `to` are the
+ * same when it was read to where it belongs. */
+static bool copy_checked(const struct item *item, uint64_t offset, const uint8_t *from, uint8_t *to)
+{
+	uint64_t lengths = item_get_lengths(item), length = item_value_length(lengths);
+	struct hash_stream stream;
+
+	hash_stream_begin(&stream);
+	hash_stream_add(&stream, item->key,
+			item_value_offset(item_key_length(lengths), length) - sizeof(*item));
+	for (uint64_t at = 0; at < length; at += COPY_BLOCK) {
+		size_t block = MIN(COPY_BLOCK, length - at);
+
+		if (from != to)
+			memcpy(to + at, from + at, block);
+		hash_stream_add(&stream, to + at, block);
+	}
+	return item_has_checksum(item, offset, hash_stream_end(&stream));
+}
+
+/* Whether what was read is an item; if it is long and fits, it was copied, too. */
+static bool is_complete(const struct call *call, const struct item *item, bool *is_copied)
+{
+	uint64_t lengths, length;
+	const uint8_t *from;
+
+	if (!item_is_plausible(item, call->place.size))
+		return false;
+	lengths = item_get_lengths(item);
+	length = item_value_length(lengths);
+	from = (const uint8_t *)item + item_value_offset(item_key_length(lengths), length);
+	if (call->is_direct)
+		from = call->value;
+	*is_copied = call->is_direct || (length >= COPY_LONG && length <= call->room);
+	/* What was read directly has this length, or is another item. */
+	if (call->is_direct && item_size_of(lengths) != call->place.size)
+		return false;
+	if (!*is_copied)
+		return item_is_complete(item, call->place.offset, call->place.size);
+	return copy_checked(item, call->place.offset, from, call->value);
+}
+
 bool get_accept(struct kv_client *client, struct call *call, const uint8_t *bytes)
 {
 	const struct item *item = (const struct item *)bytes;
 	size_t key_length = call->request.key_length;
 	uint64_t lengths, length;
+	bool is_copied = false;
 
-	if (!item_is_complete(item, call->place.offset, call->place.size)) {
+	/* Nobody waits for it any more. */
+	if (!call->value && call->room)
+		return false;
+	if (!is_complete(call, item, &is_copied)) {
 		client->totals.torn_reads += item_version(item) != 0;
 		return false;
 	}
@@ -158,7 +208,7 @@ bool get_accept(struct kv_client *client, struct call *call, const uint8_t *byte
 		call->status = KV_BUFFER_TOO_SMALL;
 		return true;
 	}
-	if (call->value && length)
+	if (length && !is_copied)
 		memcpy(call->value, bytes + item_value_offset(key_length, length), length);
 	client_touch(client, call->place.offset, call->reply.version);
 	call->status = KV_OK;
@@ -184,7 +234,37 @@ static void location_read(struct kv_client *client, struct call *call)
 	locations_doubt(&client->locations, call->hash);
 	call->must_ask = true;
 	extents_give(&client->link->buffer_space, &call->buffer);
+	call->is_direct = false;
 	call->state = CALL_BEGUN;
+}
+
+/* The value to where the caller wants it, the rest to the slot. KV_AGAIN: that cannot be done. */
+static int read_directly(struct kv_client *client, struct call *call)
+{
+	struct link *link = client->link;
+	uint64_t head = item_value_offset(call->request.key_length, ITEM_WIDE);
+	struct rmr_work work = {.op = RMR_OP_READ,
+				.flags = RMR_UNSIGNALED,
+				.remote = link->arena,
+				.offset = call->place.offset,
+				.length = head,
+				.local = call->slot,
+				.region = link->slots_region};
+
+	if (call->is_async || !link->callers_region || head > link->max_send ||
+	    call->place.size < head + ITEM_WIDE || call->place.size - head > call->room ||
+	    call->place.size - head > rmr_device_info(link->device)->max_transfer)
+		return KV_AGAIN;
+	call->is_direct = true;
+	call->read_done = location_read;
+	if (call_post_part(client, &work) != KV_OK)
+		return KV_DISCONNECTED;
+	work.flags = 0;
+	work.offset += head;
+	work.length = call->place.size - head;
+	work.local = call->value;
+	work.region = link->callers_region;
+	return call_post_read(client, call, &work, CALL_READING);
 }
 
 /* KV_AGAIN: nothing is remembered, or it is too long. */
@@ -204,6 +284,9 @@ static int location_start(struct kv_client *client, struct call *call)
 	work.length = place->size;
 	work.region = link->slots_region;
 	if (work.length > link->max_send) {
+		status = read_directly(client, call);
+		if (status != KV_AGAIN)
+			return status;
 		if (work.length > client->options.buffer_size ||
 		    work.length > rmr_device_info(link->device)->max_transfer)
 			return KV_AGAIN;
@@ -302,6 +385,7 @@ static int get_start(struct kv_client *client, struct call *call)
 			return status;
 	}
 	call->path = KV_PATH_INLINE;
+	call->is_direct = false;
 	call->request.flags = 0;
 	call->request.value_length = call->room;
 	call->take = get_take;
@@ -367,10 +451,13 @@ static int get_slowly(struct kv_client *client, const void *key, size_t key_leng
 	status = get_begin(client, key, key_length, value, *length, true, &call);
 	if (status != KV_OK)
 		return status;
+	if (client->link && *length > client->link->reply_room)
+		(void)link_register(client, value, *length);
 	status = call_run(client, call);
 	reply = call->reply;
 	found = call->length;
 	call_finish(client, call, NULL);
+	link_unregister(client);
 	if (status == CALL_TOO_LONG)
 		return get_in_pieces(client, key, key_length, value, length, info);
 	if (status == KV_OK || status == KV_BUFFER_TOO_SMALL)

@@ -43,7 +43,7 @@
 #include "store/reader.h"
 
 #define CLIENT_ERROR_SIZE     1024
-#define CLIENT_TRANSPORT_SIZE 1024
+#define CLIENT_TRANSPORT_SIZE 1200
 #define CLIENT_MAX_TARGETS    20
 /* Calls beside those that the caller submits: our own, and what is needed to start others. */
 #define CLIENT_SPARE 4u
@@ -89,6 +89,11 @@ struct link {
 	struct rmr_arena *buffer; /* NULL until it is needed */
 	struct rmr_region *buffer_region;
 	struct extents buffer_space;
+
+	/* Where registering memory costs nothing to speak of, the caller's own is used for long
+	 * values: from where a put is sent, or to where a get is read. NULL: not now. */
+	bool registers_freely;
+	struct rmr_region *callers_region;
 
 	/* What the server lets us reach. */
 	struct kv_welcome welcome;
@@ -185,6 +190,7 @@ struct call {
 	struct location place;
 	struct index_search *search;
 	bool must_ask;
+	bool is_direct;	      /* the value goes from or to the caller's own memory */
 	uint64_t push_length; /* room for a push that is known to be needed; 0: not known */
 	/* What came of it. */
 	int status;
@@ -198,6 +204,7 @@ struct kv_client {
 	conn_mode_t mode;
 	kv_client_options_t options;
 	char *device, *key_file;
+	bool wants_pieces; /* nobody said from when on values are put in pieces */
 	struct kv_secret secret;
 	struct target_list targets;
 	struct link *link;
@@ -268,6 +275,8 @@ int call_ask(struct kv_client *client, struct call *call);
 int call_land(struct kv_client *client, struct call *call);
 int call_post_read(struct kv_client *client, struct call *call, struct rmr_work *work,
 		   enum call_state state);
+/* The same for a part that tells nothing when it is done; another one follows. */
+int call_post_part(struct kv_client *client, struct rmr_work *work);
 
 /* Takes what has come in; waits up to timeout_ms for the first. */
 void call_turn(struct kv_client *client, int timeout_ms);
@@ -333,6 +342,11 @@ bool get_accept(struct kv_client *client, struct call *call, const uint8_t *byte
  * made if need be. KV_OK with another link than before: it was lost meanwhile. */
 int link_need_buffer(struct kv_client *client);
 int link_need_landing(struct kv_client *client);
+/* Registers the caller's memory, for long values, where that is cheap. False: it is copied. At most
+ * one at a time: for what blocks. */
+bool link_register(struct kv_client *client, void *memory, size_t length);
+/* When nothing uses it any more. If something does (its time was over) the link is lost. */
+void link_unregister(struct kv_client *client);
 /* Parts of both, for a call; waits until they are free. 0 bytes: none. */
 int call_take_space(struct kv_client *client, struct call *call, uint64_t buffer, uint64_t landing);
 

@@ -15,7 +15,6 @@
 #include "base/log.h"
 #include "client/internal.h"
 
-#define REPLY_ROOM   8192u /* of a value in a reply */
 #define MAX_SLOT     65536u
 #define SPARE_DEPTH  32u
 #define LINK_SPIN_US 50
@@ -27,6 +26,7 @@
 static void link_close(struct link *link)
 {
 	rmr_conn_close(link->conn); /* and its remotes */
+	rmr_region_close(link->callers_region);
 	rmr_region_close(link->buffer_region);
 	rmr_region_close(link->slots_region);
 	rmr_arena_close(link->buffer);
@@ -101,6 +101,8 @@ static int from_fabric(enum rmr_status status)
 		return KV_INVALID;
 	case RMR_DENIED:
 		return KV_DENIED;
+	case RMR_REFUSED:
+		return strstr(error_chain(), KV_TOO_MANY_CLIENTS) ? KV_BUSY : KV_DISCONNECTED;
 	default:
 		return KV_DISCONNECTED;
 	}
@@ -279,7 +281,10 @@ static void set_limits(struct link *link)
 	if (options->eager_limit)
 		limit = MIN(limit, options->eager_limit);
 	link->eager_limit = limit;
-	link->reply_room = REPLY_ROOM;
+	link->reply_room = KV_MIN_REPLY - sizeof(struct kv_reply);
+	/* Hardware has to be told about every page. */
+	link->registers_freely = !link->is_mapped &&
+				 !(rmr_device_info(link->device)->capabilities & RMR_CAP_OFFLOAD);
 	link->next_id = 1;
 	link->cells_epoch = link->welcome.cells_epoch;
 	link->clock_ahead_ms = INT64_MAX;
@@ -292,7 +297,7 @@ static enum rmr_status open_queue(struct link *link, const struct target *target
 	uint32_t window = link->client->window;
 	struct rmr_queue_options queue_options = {
 		.recv_slots = window + 8,
-		.recv_size = (sizeof(struct kv_reply) + REPLY_ROOM + 63) & ~63u,
+		.recv_size = (KV_MIN_REPLY + 63) & ~63u,
 		.spin_us = LINK_SPIN_US,
 	};
 	struct rmr_conn_options conn_options = {
@@ -391,7 +396,7 @@ static void take_into_use(struct kv_client *client, struct link *link)
 
 int link_open(struct kv_client *client, uint64_t deadline_ns)
 {
-	char reasons[CLIENT_TRANSPORT_SIZE] = "";
+	char reasons[CLIENT_ERROR_SIZE] = "";
 	int status = KV_DISCONNECTED;
 	struct link *link = NULL;
 	int i;

@@ -16,6 +16,8 @@
 
 #define PIECES_AT_ONCE 4u
 #define MAX_PIECE      ((size_t)1 << 20)
+#define WHOLE_LIMIT    ((size_t)256 << 10)
+#define SMALL_PIECE    ((size_t)128 << 10)
 
 static void set_options(struct kv_request *request, const kv_put_options_t *options)
 {
@@ -26,7 +28,8 @@ static void set_options(struct kv_request *request, const kv_put_options_t *opti
 	request->flags |= (uint8_t)(options->condition << KV_CONDITION_SHIFT);
 }
 
-size_t put_limit(const struct kv_client *client)
+/* Bytes of key and value that the landing buffer takes; 0: there is none. */
+static size_t landing_limit(const struct kv_client *client)
 {
 	const struct link *link = client->link;
 	size_t landing = MIN(link->welcome.landing_size, client->options.landing_limit);
@@ -34,9 +37,19 @@ size_t put_limit(const struct kv_client *client)
 	landing = MIN(landing, client->options.buffer_size);
 	landing = MIN(landing, rmr_device_info(link->device)->max_transfer);
 	if (link->has_no_landing || landing < sizeof(struct kv_request))
-		landing = 0;
-	else
-		landing -= sizeof(struct kv_request);
+		return 0;
+	return landing - sizeof(struct kv_request);
+}
+
+size_t put_limit(const struct kv_client *client)
+{
+	const struct link *link = client->link;
+	size_t landing = landing_limit(client);
+
+	/* Where a round trip costs little, pieces are faster: while one is copied by the server the
+	 * next one is on its way. */
+	if (client->wants_pieces && (link->is_mapped || link->registers_freely))
+		landing = MIN(landing, WHOLE_LIMIT);
 	return MAX(link->eager_limit, landing);
 }
 
@@ -67,11 +80,12 @@ static int send_value(struct kv_client *client, struct call *call)
 	if (status != KV_OK || !client->link || client->link->generation != generation)
 		return status;
 	is_mapped = rmr_remote_pointer(client->link->landing) != NULL;
-	if (!is_mapped)
+	call->is_direct = !call->is_async && link->callers_region;
+	if (!is_mapped && !call->is_direct)
 		status = link_need_buffer(client);
 	if (status != KV_OK || !client->link || client->link->generation != generation)
 		return status;
-	status = call_take_space(client, call, is_mapped ? 0 : size, size);
+	status = call_take_space(client, call, is_mapped || call->is_direct ? 0 : size, size);
 	if (status != KV_OK)
 		return status;
 	call->path = KV_PATH_LANDING;
@@ -236,8 +250,11 @@ static int begin_pieces(struct kv_client *client, const void *key, size_t key_le
 		return KV_AGAIN;
 	if (status != KV_OK && status != KV_BUSY)
 		return status;
-	pieces->piece = MIN(put_limit(client) / PIECES_AT_ONCE, MAX_PIECE) & ~(size_t)63;
+	pieces->piece = MIN(landing_limit(client) / PIECES_AT_ONCE, MAX_PIECE) & ~(size_t)63;
+	if (client->wants_pieces && (client->link->is_mapped || client->link->registers_freely))
+		pieces->piece = MIN(pieces->piece, SMALL_PIECE);
 	pieces->piece = MAX(pieces->piece, client->link->eager_limit);
+	(void)link_register(client, (void *)pieces->value, pieces->length);
 	return KV_OK;
 }
 
@@ -257,6 +274,7 @@ int put_in_pieces(struct kv_client *client, const void *key, size_t key_length, 
 		status = begin_pieces(client, key, key_length, options, &pieces, &reply);
 		if (status == KV_OK)
 			status = send_pieces(client, &pieces, &reply);
+		link_unregister(client);
 		if (status != KV_OK && status != KV_UNKNOWN && pieces.draft)
 			cancel(client, &pieces);
 	} while (status == KV_AGAIN && !clock_passed(deadline_ns));
@@ -303,7 +321,10 @@ int kv_client_put_with(kv_client_t *client, const void *key, size_t key_length, 
 	status = put_begin(client, key, key_length, value, value_length, options, true, &call);
 	if (status != KV_OK)
 		return status;
+	if (key_length + value_length > client->link->eager_limit)
+		(void)link_register(client, (void *)value, value_length);
 	status = call_finish(client, call, &reply);
+	link_unregister(client);
 	/* The server had no landing buffer for us: nothing was changed. */
 	if (status == KV_BUSY && client->link && client->link->has_no_landing &&
 	    key_length + value_length > client->link->eager_limit)

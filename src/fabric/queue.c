@@ -4,7 +4,8 @@
  * rmr_wait spins before it sleeps, because on a busy connection the answer comes sooner than the
  * kernel could wake us. How long, it learns: each wait that spinning satisfied doubles the time up
  * to options.spin_us, each one that it did not halves it, so a queue that is mostly idle soon goes
- * to sleep at once.
+ * to sleep at once. One that slept, but not for much longer than it could have spun, spins the whole
+ * time next: else two ends that wait for each other would both go on sleeping.
  *
  * It sleeps on two descriptors: the provider's epoll set, and an eventfd for rmr_queue_wake. They
  * are kept apart because on some providers a thread of theirs also reads the epoll set and would
@@ -24,6 +25,8 @@
 #define DEFAULT_RECV_SLOTS 64
 #define DEFAULT_RECV_SIZE  8192
 #define DEFAULT_SPIN_US	   50
+/* A sleep of less than so many times the longest spin was hardly worth it. */
+#define SPIN_WORTH 2u
 
 static void fill_defaults(struct rmr_queue *queue, const struct rmr_queue_options *options)
 {
@@ -224,6 +227,17 @@ static int spin(struct rmr_queue *queue, struct rmr_completion *completions, int
 	return 0;
 }
 
+/* After a wait that slept, and brought something after so many ticks. */
+static void consider_spinning(struct rmr_queue *queue, uint64_t ticks)
+{
+	uint64_t limit = queue->options.spin_us > 0
+				 ? (uint64_t)(queue->options.spin_us * clock_ticks_per_us())
+				 : 0;
+
+	if (ticks < SPIN_WORTH * limit)
+		queue->spin_ticks = limit;
+}
+
 static void flush_held(struct rmr_queue *queue)
 {
 	while (!list_is_empty(&queue->held))
@@ -252,12 +266,14 @@ static bool sleep_until(struct rmr_queue *queue, uint64_t deadline_ns)
 
 int rmr_wait(struct rmr_queue *queue, struct rmr_completion *completions, int max, int timeout_ms)
 {
-	uint64_t deadline_ns;
+	uint64_t deadline_ns, begin;
 	int count = rmr_poll(queue, completions, max);
+	bool slept = false;
 
 	if (count > 0 || timeout_ms == 0)
 		return count;
 	deadline_ns = clock_deadline_ns(timeout_ms);
+	begin = clock_ticks();
 	flush_held(queue);
 	count = spin(queue, completions, max, deadline_ns);
 	while (count == 0) {
@@ -265,11 +281,14 @@ int rmr_wait(struct rmr_queue *queue, struct rmr_completion *completions, int ma
 
 		if (take_wake(queue) || !sleep_until(queue, deadline_ns))
 			break;
+		slept = true;
 		count = rmr_poll(queue, completions, max);
 		if (count == 0 &&
 		    atomic_load_explicit(&queue->served, memory_order_relaxed) != served)
 			count = spin(queue, completions, max, deadline_ns);
 	}
+	if (slept && count > 0)
+		consider_spinning(queue, clock_ticks() - begin);
 	return count;
 }
 

@@ -59,6 +59,10 @@ struct kv_introduction {
 
 static_assert(sizeof(struct kv_introduction) <= RMR_PRIVATE_MAX, "fits into private data");
 
+/* How the reason begins when a caller is turned down because others are served: it can try again
+ * later. */
+#define KV_TOO_MANY_CLIENTS "too many clients"
+
 enum kv_op {
 	/* Before anything else. */
 	KV_OP_HELLO = 1,
@@ -234,9 +238,11 @@ static_assert(sizeof(struct kv_scan_entry) == 32, "wire");
 
 /* What a request has beside key and value, at most. */
 #define KV_REQUEST_EXTRA (sizeof(struct kv_request) + KV_MAX_TOUCHES * sizeof(struct kv_touch))
-/* Every key must fit into a SEND, and one key of a scan into a reply. */
+/* Every key must fit into a SEND, and two keys of a scan into a reply: so many may have to be told
+ * together (store_scan). */
 #define KV_MIN_EAGER KV_MAX_KEY
-#define KV_MIN_REPLY (sizeof(struct kv_reply) + sizeof(struct kv_scan_entry) + KV_MAX_KEY)
+#define KV_MIN_REPLY                                                                               \
+	(sizeof(struct kv_reply) + 2 * (sizeof(struct kv_scan_entry) + (size_t)KV_MAX_KEY))
 
 /* ------------------------------------------------------------------------------------------
  * Decoding

@@ -78,16 +78,17 @@ static void take(struct kv_server *server, unsigned path, struct rmr_request *re
 	/* Relaxed: only this thread adds, so that the limit is never exceeded. */
 	if (atomic_load_explicit(&server->clients, memory_order_relaxed) >=
 	    server->options.max_clients) {
-		snprintf(text, sizeof(text), "too many clients: the server takes %u",
+		snprintf(text, sizeof(text), KV_TOO_MANY_CLIENTS ": the server takes %u",
 			 server->options.max_clients);
 		turn_down(server, request, text);
 		return;
 	}
-	session = calloc(1, sizeof(*session));
+	session = aligned_alloc(_Alignof(struct session), sizeof(*session));
 	if (!session) {
 		turn_down(server, request, "the server has no memory for another client");
 		return;
 	}
+	memset(session, 0, sizeof(*session));
 	atomic_fetch_add_explicit(&server->clients, 1, memory_order_relaxed);
 	session->request = request;
 	session->path = path;

@@ -53,6 +53,7 @@ void operation_put_begin(struct exchange *exchange)
 		draft->draft.item = NULL;
 		return;
 	}
+	store_draft_hash_along(&draft->draft, &draft->stream);
 	/* The key is in the item; the copy here is the next request's soon. */
 	put.key = NULL;
 	draft->put = put;
@@ -93,9 +94,7 @@ void operation_put_piece(struct exchange *exchange)
 		exchange_fail(exchange, KV_INVALID, "a piece beyond the end of its value");
 		return;
 	}
-	if (header->value_length)
-		memcpy((uint8_t *)draft->draft.value + header->place, exchange->view.value,
-		       header->value_length);
+	store_draft_fill(&draft->draft, header->place, exchange->view.value, header->value_length);
 	draft->received += header->value_length;
 	if (header->flags & KV_FINAL)
 		commit(exchange, draft);

@@ -21,10 +21,10 @@
 #include "base/log.h"
 #include "server/internal.h"
 
-#define TICK_NS	    10000000u
+#define TICK_NS	    20000000u
 #define TICK_BUDGET 2000
 /* Ticks between looks at the cells. */
-#define CELLS_EVERY 10
+#define CELLS_EVERY 5
 
 static bool needs_cells(struct kv_server *server)
 {

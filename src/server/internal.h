@@ -183,6 +183,7 @@ struct pin {
 };
 
 struct draft {
+	struct hash_stream stream;
 	struct store_draft draft; /* .item NULL: free */
 	struct store_put put;
 	uint32_t id;

@@ -89,10 +89,23 @@ static size_t sweep_page(struct store_worker *worker, uint32_t page, uint64_t no
 	return ended;
 }
 
+/* A pass over all pages begins. False: the last one found no item that expires, and none came
+ * since: there is nothing to look for. */
+static bool begin_pass(struct store *store)
+{
+	/* Whatever is noted from here on asks for another pass. What was noted before is in the
+	 * page table, where this one finds it. */
+	bool was_noted = atomic_exchange(&store->has_expiry, false);
+	bool is_needed = was_noted || store->pass_has_expiry;
+
+	store->pass_has_expiry = false;
+	return is_needed;
+}
+
 size_t store_tick(struct store_worker *worker, size_t budget)
 {
 	struct store *store = worker->store;
-	uint64_t now = store_clock_ms(store);
+	uint64_t now = store_clock_ms(store), soonest;
 	uint32_t pages = store->pool.count - store->pool.first;
 	uint32_t page = store->sweep_page;
 	size_t looked_at = 0, ended = 0;
@@ -100,11 +113,18 @@ size_t store_tick(struct store_worker *worker, size_t budget)
 	/* Relaxed: it says nothing about anything else. */
 	atomic_store_explicit(&store->header->tick_ms, now, memory_order_relaxed);
 	for (uint32_t i = 0; i < pages && looked_at < budget; i++) {
-		enum page_use use = page_use(&store->pool, page);
+		enum page_use use;
 
-		if ((use == PAGE_SPAN || use == PAGE_LONG) &&
-		    atomic_load(&store->pool.table[page].soonest_ms) <= now)
-			ended += sweep_page(worker, page, now, &looked_at);
+		if (page == store->pool.first && !begin_pass(store))
+			break;
+		use = page_use(&store->pool, page);
+		soonest = atomic_load(&store->pool.table[page].soonest_ms);
+		if (use == PAGE_SPAN || use == PAGE_LONG) {
+			if (soonest != UINT64_MAX)
+				store->pass_has_expiry = true;
+			if (soonest <= now)
+				ended += sweep_page(worker, page, now, &looked_at);
+		}
 		looked_at += i % ENTRIES_PER_ITEM == 0;
 		if (++page == store->pool.count)
 			page = store->pool.first;

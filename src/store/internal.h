@@ -97,6 +97,9 @@ struct store {
 	struct spin_lock reclaim; /* one thread at a time empties spans */
 	struct class_pace paces[SLAB_CLASSES];
 	_Atomic uint32_t sweep_page; /* where store_tick() goes on */
+	/* Some item may expire that the sweep has not seen; and whether this pass saw one. */
+	_Atomic bool has_expiry;
+	_Atomic bool pass_has_expiry;
 	_Atomic int32_t index_pause; /* calls until making room for the index is tried again */
 
 	struct spin_lock workers_lock;

@@ -85,7 +85,7 @@ void item_set_expiry(struct item *item, uint64_t offset, uint64_t expiry)
 	item_confirm(item);
 }
 
-bool item_is_complete(const struct item *item, uint64_t offset, uint64_t room)
+bool item_is_plausible(const struct item *item, uint64_t room)
 {
 	uint64_t version, lengths, key_length;
 
@@ -96,8 +96,18 @@ bool item_is_complete(const struct item *item, uint64_t offset, uint64_t room)
 	key_length = item_key_length(lengths);
 	return version && version < ITEM_PENDING && key_length >= 1 &&
 	       key_length <= STORE_MAX_KEY && item_kind(lengths) <= ITEM_COUNTER &&
-	       item_size_of(lengths) <= room &&
-	       atomic_load_explicit(&item->checksum, memory_order_relaxed) ==
-		       item_checksum(offset, version, item_expiry(item), lengths,
-				     item_body_hash(item));
+	       item_size_of(lengths) <= room;
+}
+
+bool item_has_checksum(const struct item *item, uint64_t offset, uint64_t body_hash)
+{
+	return atomic_load_explicit(&item->checksum, memory_order_relaxed) ==
+	       item_checksum(offset, item_version(item), item_expiry(item), item_get_lengths(item),
+			     body_hash);
+}
+
+bool item_is_complete(const struct item *item, uint64_t offset, uint64_t room)
+{
+	return item_is_plausible(item, room) &&
+	       item_has_checksum(item, offset, item_body_hash(item));
 }

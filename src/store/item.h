@@ -82,6 +82,11 @@ void item_set_expiry(struct item *item, uint64_t offset, uint64_t expiry);
 uint64_t item_checksum(uint64_t offset, uint64_t version, uint64_t expiry, uint64_t lengths,
 		       uint64_t body_hash);
 
+/* The two halves of item_is_complete(), for who has hashed the body by himself: whether the header
+ * makes sense and the item fits into `room` bytes, and then whether the checksum is right. */
+bool item_is_plausible(const struct item *item, uint64_t room);
+bool item_has_checksum(const struct item *item, uint64_t offset, uint64_t body_hash);
+
 /* Whether the `room` bytes at `item`, which lie or lay at `offset`, are a complete item. For bytes
  * that nobody changes, or a copy of them. */
 bool item_is_complete(const struct item *item, uint64_t offset, uint64_t room);

@@ -141,6 +141,11 @@ void life_note_expiry(struct store *store, uint64_t offset, uint64_t expires_ms)
 	now = atomic_load(soonest);
 	while (expires_ms < now && !atomic_compare_exchange_weak(soonest, &now, expires_ms))
 		;
+	/* After the bound: either the pass that takes this back sees the bound, or another one
+	 * follows. All of it is sequentially consistent, so that holds as well when it is found set
+	 * and about to be taken back. */
+	if (!atomic_load(&store->has_expiry))
+		atomic_store(&store->has_expiry, true);
 }
 
 /* The same item at another place: version and expiry stay, only the checksum tells the place. */

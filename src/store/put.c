@@ -7,6 +7,9 @@
 
 /* Tries to find room in the index for a new key. */
 #define ADD_TRIES 4
+/* Values that are hashed while they are copied, block by block, each in the first level cache. */
+#define FILL_LONG  32768u
+#define FILL_BLOCK 8192u
 
 enum store_status store_draft_begin(struct store_worker *worker, const struct store_put *put,
 				    struct store_draft *draft)
@@ -33,7 +36,45 @@ enum store_status store_draft_begin(struct store_worker *worker, const struct st
 	draft->size_class = size_class_of(size);
 	draft->value = item_value(draft->item);
 	draft->value_length = put->value_length;
+	draft->stream = NULL;
+	draft->hashed = 0;
 	return STORE_OK;
+}
+
+void store_draft_hash_along(struct store_draft *draft, struct hash_stream *stream)
+{
+	const uint8_t *key = draft->item->key;
+
+	draft->stream = stream;
+	hash_stream_begin(stream);
+	hash_stream_add(stream, key, (size_t)((const uint8_t *)draft->value - key));
+}
+
+void store_draft_fill(struct store_draft *draft, size_t at, const void *bytes, size_t length)
+{
+	uint8_t *to = (uint8_t *)draft->value + at;
+	const uint8_t *from = bytes;
+
+	/* Only what follows on what was hashed before can be. */
+	if (!draft->stream || at != draft->hashed) {
+		if (length)
+			memcpy(to, from, length);
+		/* If that was hashed before, it is not true any more. */
+		if (at < draft->hashed)
+			draft->stream = NULL;
+		return;
+	}
+	while (length) {
+		size_t block = length < FILL_BLOCK ? length : FILL_BLOCK;
+
+		/* What is hashed is the copy: whoever has the original may still change it. */
+		memcpy(to, from, block);
+		hash_stream_add(draft->stream, to, block);
+		to += block;
+		from += block;
+		length -= block;
+		draft->hashed += block;
+	}
 }
 
 void store_draft_abort(struct store_worker *worker, struct store_draft *draft)
@@ -155,7 +196,9 @@ static enum store_status commit(struct store_worker *worker, const struct store_
 enum store_status store_draft_commit(struct store_worker *worker, const struct store_put *put,
 				     struct store_draft *draft, struct store_info *info)
 {
-	uint64_t body_hash = item_body_hash(draft->item);
+	uint64_t body_hash = draft->stream && draft->hashed == draft->value_length
+				     ? hash_stream_end(draft->stream)
+				     : item_body_hash(draft->item);
 	enum store_status status;
 
 	for (int tries = 0; tries < ADD_TRIES; tries++) {
@@ -175,6 +218,19 @@ enum store_status store_draft_commit(struct store_worker *worker, const struct s
 	return STORE_OK;
 }
 
+/* Apart from store_put(), whose stack is small without the stream. */
+static __attribute__((noinline)) enum store_status put_long(struct store_worker *worker,
+							    const struct store_put *put,
+							    struct store_draft *draft,
+							    struct store_info *info)
+{
+	struct hash_stream stream;
+
+	store_draft_hash_along(draft, &stream);
+	store_draft_fill(draft, 0, put->value, put->value_length);
+	return store_draft_commit(worker, put, draft, info);
+}
+
 enum store_status store_put(struct store_worker *worker, const struct store_put *put,
 			    struct store_info *info)
 {
@@ -183,6 +239,8 @@ enum store_status store_put(struct store_worker *worker, const struct store_put 
 
 	if (status != STORE_OK)
 		return status;
+	if (put->value_length >= FILL_LONG)
+		return put_long(worker, put, &draft, info);
 	if (put->value_length)
 		memcpy(draft.value, put->value, put->value_length);
 	return store_draft_commit(worker, put, &draft, info);

@@ -34,6 +34,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/hash.h"
 #include "store/size_class.h"
 
 struct store;
@@ -176,7 +177,8 @@ RMR_MUST_CHECK enum store_status store_put(struct store_worker *worker, const st
 
 /* A put in three steps, for values that arrive piece by piece. Nobody sees the item before the
  * commit. Between begin and end the memory is taken, so drafts must be bounded by their owner.
- * `put` is as for store_put, but for the value, which the caller writes to draft->value itself. */
+ * `put` is as for store_put, but for the value, which the caller writes to draft->value itself, or
+ * lets store_draft_fill() write. */
 struct store_draft {
 	void *value;
 	size_t value_length;
@@ -184,11 +186,19 @@ struct store_draft {
 	struct item *item;
 	uint64_t hash;
 	unsigned size_class;
+	struct hash_stream *stream; /* of key and value; NULL: the commit does it all */
+	size_t hashed;		    /* bytes of the value */
 };
 
 RMR_MUST_CHECK enum store_status store_draft_begin(struct store_worker *worker,
 						   const struct store_put *put,
 						   struct store_draft *draft);
+/* Lets store_draft_fill() compute the checksum along the way, while the bytes are in the cache. The
+ * stream is the caller's, and used until the draft ends. */
+void store_draft_hash_along(struct store_draft *draft, struct hash_stream *stream);
+/* Copies a piece of the value to its place, which must lie inside. */
+void store_draft_fill(struct store_draft *draft, size_t at, const void *bytes, size_t length);
+
 /* Ends the draft, whatever it answers. ttl, condition and version are taken from put. */
 RMR_MUST_CHECK enum store_status store_draft_commit(struct store_worker *worker,
 						    const struct store_put *put,

@@ -35,7 +35,31 @@ static void test_every_byte_counts(void)
 	}
 }
 
+/* In pieces of any size it is the same. */
+static void test_streams(void)
+{
+	static unsigned char data[70000];
+	struct hash_stream stream;
+	struct test_rng rng;
+
+	test_rng_init(&rng, 1);
+	test_rng_fill(&rng, data, sizeof(data));
+	for (int i = 0; i < 300; i++) {
+		size_t length = test_rng_below(&rng, i < 200 ? 2000 : sizeof(data)), at = 0;
+
+		hash_stream_begin(&stream);
+		while (at < length) {
+			size_t part = 1 + test_rng_below(&rng, length - at);
+
+			hash_stream_add(&stream, data + at, part);
+			at += part;
+		}
+		CHECK(hash_stream_end(&stream) == hash64(data, length));
+	}
+}
+
 static const struct test tests[] = {
+	{"streams", test_streams},
 	{"known_values", test_known_values},
 	{"every_byte_counts", test_every_byte_counts},
 };

@@ -64,7 +64,8 @@ static void test_all_sizes(void)
 				       64 * MIB};
 	kv_server_options_t server_options = {
 		.memory = 256 * MIB, .eager_limit = EAGER, .landing_size = LANDING};
-	kv_client_options_t ask = {.get_mode = KV_GET_ASK, .timeout_ms = 60000};
+	kv_client_options_t ask = {
+		.get_mode = KV_GET_ASK, .timeout_ms = 60000, .landing_limit = LANDING};
 	kv_client_options_t own = {.timeout_ms = 60000};
 	struct server server;
 	kv_client_t *asking, *reading;
@@ -84,14 +85,18 @@ static void test_all_sizes(void)
 						       : KV_PATH_RENDEZVOUS;
 
 		value_fill(value, size, i);
-		put_checked(asking, key, value, size, put_path);
+		/* By whichever way the other client thinks best, then by the one that is forced. */
+		CHECK_KV(reading, kv_client_put(reading, key, 3, value, size), KV_OK);
 		get_checked(asking, key, got, 64 * MIB, size, i, ask_path);
-		get_checked(asking, key, got, size, size, i, ask_path);
-		/* The first time the place is not known, the second time it is. */
-		get_checked(reading, key, got, 64 * MIB, size, i,
+		value_fill(value, size, i + 100);
+		put_checked(asking, key, value, size, put_path);
+		get_checked(asking, key, got, 64 * MIB, size, i + 100, ask_path);
+		get_checked(asking, key, got, size, size, i + 100, ask_path);
+		/* The first time the place is not true any more, the second time it is known. */
+		get_checked(reading, key, got, 64 * MIB, size, i + 100,
 			    setup_is_shm() ? KV_PATH_MAPPED : ask_path);
 		if (size + 64 <= 4 * MIB)
-			get_checked(reading, key, got, 64 * MIB, size, i,
+			get_checked(reading, key, got, 64 * MIB, size, i + 100,
 				    setup_is_shm() ? KV_PATH_MAPPED : KV_PATH_LOCATION);
 		CHECK_KV(asking, kv_client_delete(asking, key, 3), KV_OK);
 		CHECK_KV(reading, kv_client_exists(reading, key, 3), KV_NOT_FOUND);
