@@ -93,9 +93,11 @@ struct rmr_queue {
 	atomic_bool wake;
 	struct spin_lock lock; /* guards conns, ring and recv against a provider's own thread */
 	struct list conns;
-	struct list held;     /* connections with operations held back by RMR_MORE */
-	uint64_t spin_ticks;  /* how long rmr_wait spins now: between 0 and what spin_us says */
-	atomic_uint served;   /* by the provider: peers' operations that were carried out here */
+	struct list held;    /* connections with operations held back by RMR_MORE */
+	uint64_t spin_ticks; /* how long rmr_wait spins now: between 0 and what spin_us says */
+	/* By the provider: peers' operations that were carried out here, and pieces of long transfers
+	 * that came in. */
+	atomic_uint served;
 	uint32_t pending_imm; /* RMR_OP_RECV_IMM completions in the ring: at most recv_slots */
 	struct completion_ring ring;
 	struct recv_pool recv;

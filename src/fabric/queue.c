@@ -176,8 +176,9 @@ static bool take_wake(struct rmr_queue *queue)
 	       atomic_exchange_explicit(&queue->wake, false, memory_order_acquire);
 }
 
-/* Polls for up to spin_ticks, and as long again whenever a peer was served meanwhile: whoever READs
- * our memory over tcp is as much a reason to stay awake as whoever sends us a message. */
+/* Polls for up to spin_ticks, and as long again whenever a peer was served meanwhile, or a part of a
+ * long transfer came in: whoever READs our memory over tcp is as much a reason to stay awake as
+ * whoever sends us a message. */
 static int spin(struct rmr_queue *queue, struct rmr_completion *completions, int max,
 		uint64_t deadline_ns)
 {
@@ -290,6 +291,11 @@ int rmr_wait(struct rmr_queue *queue, struct rmr_completion *completions, int ma
 	if (slept && count > 0)
 		consider_spinning(queue, clock_ticks() - begin);
 	return count;
+}
+
+unsigned rmr_queue_activity(const struct rmr_queue *queue)
+{
+	return atomic_load_explicit(&queue->served, memory_order_relaxed);
 }
 
 void rmr_queue_wake(struct rmr_queue *queue)

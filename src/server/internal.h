@@ -100,7 +100,8 @@ struct server_queue {
 	size_t reply_size;
 	size_t max_inline;
 	unsigned sessions;
-	unsigned quiet; /* polls in a row that brought nothing */
+	unsigned quiet;	   /* polls in a row that brought nothing */
+	unsigned activity; /* rmr_queue_activity */
 };
 
 /* ------------------------------------------------------------------------------------------

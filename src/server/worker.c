@@ -214,8 +214,16 @@ static int poll_queue(struct worker *worker, struct server_queue *queue)
 	int found = rmr_poll(queue->queue, completions, BATCH);
 
 	if (found == 0) {
-		queue->quiet++;
-		return 0;
+		unsigned activity = rmr_queue_activity(queue->queue);
+
+		if (activity == queue->activity) {
+			queue->quiet++;
+			return 0;
+		}
+		/* Peers were at work by themselves, and will go on. */
+		queue->activity = activity;
+		queue->quiet = 0;
+		return 1;
 	}
 	queue->quiet = 0;
 	worker->now_ms = store_clock_ms(worker->server->store);

@@ -213,6 +213,8 @@ static bool receive_once(struct tcp_conn *conn, bool *some)
 	if (direct) {
 		size_t moved = (size_t)got < direct ? (size_t)got : direct;
 
+		/* The rest is on its way: no time to sleep. */
+		queue_served(conn->base.queue);
 		payload_advance(conn, moved);
 		if ((size_t)got > moved && conn->state == CONN_OPEN)
 			parse(conn, scratch, scratch + ((size_t)got - moved));
