@@ -268,9 +268,9 @@ void rmr_queue_wake(struct rmr_queue *queue);
 int rmr_queue_fd(const struct rmr_queue *queue);
 RMR_MUST_CHECK enum rmr_status rmr_queue_arm(struct rmr_queue *queue);
 
-/* Counts what peers did by themselves (READ, WRITE, atomics) where that goes by our polling, as over
- * tcp: an event loop that sees it change does well to go on polling before it sleeps. rmr_wait does
- * so by itself. */
+/* Counts what peers did by themselves (READ, WRITE, atomics) where that goes by our polling, as
+ * over tcp: an event loop that sees it change does well to go on polling before it sleeps.
+ * rmr_wait does so by itself. */
 unsigned rmr_queue_activity(const struct rmr_queue *queue);
 
 /* Gives the slot of a received message back. data is the completion's. Order does not matter.

@@ -581,7 +581,6 @@ static void sleep_until(uint64_t time_ns)
 int client_reach(struct kv_client *client, uint64_t deadline_ns)
 {
 	for (;;) {
-		uint64_t now = clock_now_ns();
 		int status;
 
 		if (client->link && client->link->is_lost && !client->turning)
@@ -593,7 +592,7 @@ int client_reach(struct kv_client *client, uint64_t deadline_ns)
 					   "not connected: kv_client_connect comes first");
 		if (client->options.no_reconnect)
 			return client_fail(client, KV_DISCONNECTED, "the connection was lost");
-		if (client->retry_ns > now) {
+		if (client->retry_ns > clock_now_ns()) {
 			if (client->retry_ns >= deadline_ns) {
 				sleep_until(deadline_ns);
 				client->last_status = KV_DISCONNECTED;
@@ -662,21 +661,25 @@ void call_launch(struct kv_client *client, struct call *call)
 
 int call_run(struct kv_client *client, struct call *call)
 {
+	/* One that was just begun has all its time: the clock is not looked at until it has been
+	 * waited for once. It costs a system call on some machines. */
+	bool is_fresh = call->state == CALL_BEGUN && !client->deadline_ns;
+	int left_ms = is_fresh ? client->options.timeout_ms : clock_remaining_ms(call->deadline_ns);
+
 	while (call->state != CALL_DONE) {
-		if (call->state == CALL_BEGUN) {
-			if (clock_passed(call->deadline_ns)) {
-				time_is_over(client, call);
-				break;
-			}
-			start(client, call);
-			continue;
-		}
-		call_turn(client, clock_remaining_ms(call->deadline_ns));
-		if (call->state != CALL_DONE && call->state != CALL_BEGUN &&
-		    clock_passed(call->deadline_ns)) {
+		if (!left_ms) {
 			time_is_over(client, call);
 			break;
 		}
+		if (call->state == CALL_BEGUN)
+			start(client, call);
+		else
+			call_turn(client, left_ms);
+		if (call->state == CALL_DONE)
+			break;
+		if (!is_fresh)
+			left_ms = clock_remaining_ms(call->deadline_ns);
+		is_fresh = false;
 	}
 	client->last_status = call->status;
 	return call->status;

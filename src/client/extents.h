@@ -1,6 +1,6 @@
 /*
- * Extents: who has which part of a buffer. First fit, in units of EXTENT_UNIT; few are held at once.
- * Pure: it knows numbers, no memory.
+ * Extents: who has which part of a buffer. First fit, in units of EXTENT_UNIT; few are held at
+ * once. Pure: it knows numbers, no memory.
  */
 #ifndef CLIENT_EXTENTS_H
 #define CLIENT_EXTENTS_H

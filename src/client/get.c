@@ -136,9 +136,9 @@ static bool is_alive(const struct kv_client *client, uint64_t expires_ms)
 	       now + link->clock_ahead_ms + CLOCK_DRIFT_MS < (int64_t)expires_ms;
 }
 
-/* A long value is copied while its checksum is computed, so that it is fetched once. It may turn out
- * to be wrong: then the caller's memory holds nonsense, and he is told so. `from` and `to` are the
- * same when it was read to where it belongs. */
+/* A long value is copied while its checksum is computed, so that it is fetched once. It may turn
+ * out to be wrong: then the caller's memory holds nonsense, and he is told so. `from` and `to` are
+ * the same when it was read to where it belongs. */
 static bool copy_checked(const struct item *item, uint64_t offset, const uint8_t *from, uint8_t *to)
 {
 	uint64_t lengths = item_get_lengths(item), length = item_value_length(lengths);

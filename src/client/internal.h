@@ -19,8 +19,8 @@
  *	extents.h	a small allocator of buffer space; pure
  *
  * Everything runs on the caller's thread. An operation that needs the server is a call; the window
- * is an array of them. A blocking operation starts a call and turns the wheel, call_turn(), until it
- * is done; others that are under way go on meanwhile. Nothing here waits but call_turn().
+ * is an array of them. A blocking operation starts a call and turns the wheel, call_turn(), until
+ * it is done; others that are under way go on meanwhile. Nothing here waits but call_turn().
  *
  * A connection is a link. When it is lost, calls that changed nothing, or whose request was never
  * sent, begin again on the next link; of the others nobody can know, and they end with KV_UNKNOWN.
@@ -338,8 +338,8 @@ void client_check(struct kv_client *client);
 /* Whether the item in the call's memory is what the key names. False: ask. */
 bool get_accept(struct kv_client *client, struct call *call, const uint8_t *bytes);
 
-/* buffer.c: the buffer into which the server may write, and the one of the server into which we may;
- * made if need be. KV_OK with another link than before: it was lost meanwhile. */
+/* buffer.c: the buffer into which the server may write, and the one of the server into which we
+ * may; made if need be. KV_OK with another link than before: it was lost meanwhile. */
 int link_need_buffer(struct kv_client *client);
 int link_need_landing(struct kv_client *client);
 /* Registers the caller's memory, for long values, where that is cheap. False: it is copied. At most

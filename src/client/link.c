@@ -18,6 +18,8 @@
 #define MAX_SLOT     65536u
 #define SPARE_DEPTH  32u
 #define LINK_SPIN_US 50
+/* Soft RDMA takes longer than 50 us, and adapters far less: who has either waits for it awake. */
+#define VERBS_SPIN_US 300
 
 /* ------------------------------------------------------------------------------------------
  * The end
@@ -312,6 +314,8 @@ static enum rmr_status open_queue(struct link *link, const struct target *target
 	if (status != RMR_OK)
 		return status;
 	info = rmr_device_info(link->device);
+	if (strstr(info->name, "verbs"))
+		queue_options.spin_us = VERBS_SPIN_US;
 	queue_options.recv_slots = MIN(queue_options.recv_slots, info->max_slots);
 	conn_options.depth = MIN(conn_options.depth, info->max_depth);
 	status = rmr_queue_open(link->device, &queue_options, &link->queue);

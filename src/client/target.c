@@ -1,10 +1,10 @@
 /*
  * Targets: what the name of a server means.
  *
- * "HOST" and a mode, or a URL that says by itself which transport is meant. By CONN_MODE_AUTO there
- * are several ways to try, the fastest first: shared memory if the host is this one, then verbs by
- * every adapter, then TCP. Pure but for the questions whether a host is this one, and which adapters
- * there are.
+ * "HOST" and a mode, or a URL that says by itself which transport is meant. By CONN_MODE_AUTO
+ * there are several ways to try, the fastest first: shared memory if the host is this one, then
+ * verbs by every adapter, then TCP. Pure but for the questions whether a host is this one, and
+ * which adapters there are.
  */
 #include <ifaddrs.h>
 #include <netdb.h>

@@ -1,7 +1,8 @@
 /*
  * Views: values in place, where the arena is mapped. The server pins the item; it keeps its bytes
  * until it is released, or until the connection ends, whichever end does that. After a lost
- * connection the memory stays mapped here, but a server that lives on may use it for something else.
+ * connection the memory stays mapped here, but a server that lives on may use it for something
+ * else.
  */
 #include "client/internal.h"
 

@@ -95,8 +95,8 @@ struct rmr_queue {
 	struct list conns;
 	struct list held;    /* connections with operations held back by RMR_MORE */
 	uint64_t spin_ticks; /* how long rmr_wait spins now: between 0 and what spin_us says */
-	/* By the provider: peers' operations that were carried out here, and pieces of long transfers
-	 * that came in. */
+	/* By the provider: peers' operations that were carried out here, and pieces of long
+	 * transfers that came in. */
 	atomic_uint served;
 	uint32_t pending_imm; /* RMR_OP_RECV_IMM completions in the ring: at most recv_slots */
 	struct completion_ring ring;

@@ -4,8 +4,8 @@
  * rmr_wait spins before it sleeps, because on a busy connection the answer comes sooner than the
  * kernel could wake us. How long, it learns: each wait that spinning satisfied doubles the time up
  * to options.spin_us, each one that it did not halves it, so a queue that is mostly idle soon goes
- * to sleep at once. One that slept, but not for much longer than it could have spun, spins the whole
- * time next: else two ends that wait for each other would both go on sleeping.
+ * to sleep at once. One that slept, but not for much longer than it could have spun, spins the
+ * whole time next: else two ends that wait for each other would both go on sleeping.
  *
  * It sleeps on two descriptors: the provider's epoll set, and an eventfd for rmr_queue_wake. They
  * are kept apart because on some providers a thread of theirs also reads the epoll set and would
@@ -176,16 +176,21 @@ static bool take_wake(struct rmr_queue *queue)
 	       atomic_exchange_explicit(&queue->wake, false, memory_order_acquire);
 }
 
-/* Polls for up to spin_ticks, and as long again whenever a peer was served meanwhile, or a part of a
- * long transfer came in: whoever READs our memory over tcp is as much a reason to stay awake as
+static uint64_t spin_limit(const struct rmr_queue *queue)
+{
+	if (queue->options.spin_us < 0)
+		return 0;
+	return (uint64_t)(queue->options.spin_us * clock_ticks_per_us());
+}
+
+/* Polls for up to spin_ticks, and as long again whenever a peer was served meanwhile, or a part of
+ * a long transfer came in: whoever READs our memory over tcp is as much a reason to stay awake as
  * whoever sends us a message. */
 static int spin(struct rmr_queue *queue, struct rmr_completion *completions, int max,
-		uint64_t deadline_ns)
+		uint64_t now_ns, uint64_t deadline_ns)
 {
-	uint64_t limit = queue->options.spin_us > 0
-				 ? (uint64_t)(queue->options.spin_us * clock_ticks_per_us())
-				 : 0;
-	uint64_t start = clock_ticks(), now_ns = clock_now_ns();
+	uint64_t limit = spin_limit(queue);
+	uint64_t start = clock_ticks();
 	unsigned served = atomic_load_explicit(&queue->served, memory_order_relaxed);
 
 	if (deadline_ns != CLOCK_NEVER) {
@@ -231,9 +236,7 @@ static int spin(struct rmr_queue *queue, struct rmr_completion *completions, int
 /* After a wait that slept, and brought something after so many ticks. */
 static void consider_spinning(struct rmr_queue *queue, uint64_t ticks)
 {
-	uint64_t limit = queue->options.spin_us > 0
-				 ? (uint64_t)(queue->options.spin_us * clock_ticks_per_us())
-				 : 0;
+	uint64_t limit = spin_limit(queue);
 
 	if (ticks < SPIN_WORTH * limit)
 		queue->spin_ticks = limit;
@@ -267,16 +270,17 @@ static bool sleep_until(struct rmr_queue *queue, uint64_t deadline_ns)
 
 int rmr_wait(struct rmr_queue *queue, struct rmr_completion *completions, int max, int timeout_ms)
 {
-	uint64_t deadline_ns, begin;
+	uint64_t now_ns, deadline_ns, begin;
 	int count = rmr_poll(queue, completions, max);
 	bool slept = false;
 
 	if (count > 0 || timeout_ms == 0)
 		return count;
-	deadline_ns = clock_deadline_ns(timeout_ms);
+	now_ns = clock_now_ns();
+	deadline_ns = timeout_ms < 0 ? CLOCK_NEVER : now_ns + (uint64_t)timeout_ms * 1000000u;
 	begin = clock_ticks();
 	flush_held(queue);
-	count = spin(queue, completions, max, deadline_ns);
+	count = spin(queue, completions, max, now_ns, deadline_ns);
 	while (count == 0) {
 		unsigned served = atomic_load_explicit(&queue->served, memory_order_relaxed);
 
@@ -286,7 +290,7 @@ int rmr_wait(struct rmr_queue *queue, struct rmr_completion *completions, int ma
 		count = rmr_poll(queue, completions, max);
 		if (count == 0 &&
 		    atomic_load_explicit(&queue->served, memory_order_relaxed) != served)
-			count = spin(queue, completions, max, deadline_ns);
+			count = spin(queue, completions, max, clock_now_ns(), deadline_ns);
 	}
 	if (slept && count > 0)
 		consider_spinning(queue, clock_ticks() - begin);

@@ -19,8 +19,9 @@
  *
  * A request is a SEND, or a WRITE_IMM into the client's landing buffer, whose immediate is the
  * request's place there in units of KV_PLACE; that is for requests too long for a SEND. How long
- * such a request is, its header says. A reply is a SEND. Ids go up by one from 1, and at most `window` requests wait for their reply: anything
- * else ends the connection. So does whatever makes no sense; GOODBYE tells why.
+ * such a request is, its header says. A reply is a SEND. Ids go up by one from 1, and at most
+ * `window` requests wait for their reply: anything else ends the connection. So does whatever
+ * makes no sense; GOODBYE tells why.
  *
  *	request:   struct kv_request | key | value | touches
  *	reply:     struct kv_reply | value, text or entries

@@ -26,6 +26,7 @@
 #define BATCH	      32
 #define RECV_SLOTS    512u
 #define SPIN_US	      50
+#define VERBS_SPIN_US 300 /* soft RDMA takes longer */
 #define SHORT_SPIN    16u /* a part of it, when that was in vain lately */
 #define GAP_MOST      8u  /* times SPIN_US: longer gaps count as this */
 #define GAP_SHIFT     3
@@ -75,6 +76,10 @@ int worker_open(struct worker *worker, struct kv_server *server)
 	list_init(&worker->sessions);
 	pthread_mutex_init(&worker->lock, NULL);
 	worker->spin_ticks = (uint64_t)(SPIN_US * clock_ticks_per_us());
+	for (unsigned i = 0; i < server->path_count; i++) {
+		if (server->paths[i].kind == PATH_VERBS && server->paths[i].listener)
+			worker->spin_ticks = (uint64_t)(VERBS_SPIN_US * clock_ticks_per_us());
+	}
 	worker->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (worker->wake_fd < 0)
 		return server_fail(KV_INTERNAL, "eventfd: %s", strerror(errno));

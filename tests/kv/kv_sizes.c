@@ -1,4 +1,5 @@
-/* Values of every length, by every path: each is forced, and the client has to say that it took it. */
+/* Values of every length, by every path: each is forced, and the client has to say that it took
+ * it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,34 +35,20 @@ static void get_checked(kv_client_t *client, const char *key, void *value, size_
 			  kv_path_name(kv_client_last_path(client)), kv_path_name(path));
 }
 
+enum { EAGER = 8192, LANDING = 1 << 20, REPLY = 8192 };
+
 /* Around every threshold, and far beyond. */
+/* clang-format off */
+static const size_t sizes[] = {
+	0, 1, 7, 8, 63, 64, 65, 4095, 4096, 4097,
+	EAGER - 3, EAGER - 2, EAGER, 9000, 65536,
+	LANDING - 52, LANDING - 51, LANDING - 50, LANDING - 49, LANDING,
+	3 * MIB, 4 * MIB, 5 * MIB + 3, 64 * MIB,
+};
+/* clang-format on */
+
 static void test_all_sizes(void)
 {
-	enum { EAGER = 8192, LANDING = 1 << 20, REPLY = 8192 };
-	static const size_t sizes[] = {0,
-				       1,
-				       7,
-				       8,
-				       63,
-				       64,
-				       65,
-				       4095,
-				       4096,
-				       4097,
-				       EAGER - 3,
-				       EAGER - 2,
-				       EAGER,
-				       9000,
-				       65536,
-				       LANDING - 52,
-				       LANDING - 51,
-				       LANDING - 50,
-				       LANDING - 49,
-				       LANDING,
-				       3 * MIB,
-				       4 * MIB,
-				       5 * MIB + 3,
-				       64 * MIB};
 	kv_server_options_t server_options = {
 		.memory = 256 * MIB, .eager_limit = EAGER, .landing_size = LANDING};
 	kv_client_options_t ask = {
