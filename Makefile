@@ -5,7 +5,7 @@ DESTDIR ?=
 
 .DEFAULT_GOAL := all
 .PHONY: all run test test-fast test-verbs test-planted bench bench-fabric bench-store bench-kv
-.PHONY: bench-verbs vm-shell lint format install clean help
+.PHONY: bench-verbs soak vm-shell lint format install clean help
 MAKEFLAGS += --no-print-directory
 
 all: ## build everything, optimized, into build/ (this is what plain `make` does)
@@ -31,6 +31,10 @@ vm-shell: ## a shell in an emulated guest that has kernel verbs, to try things b
 	@scripts/setup lab
 	@scripts/build release
 	@scripts/vm-shell
+
+soak: ## linearizability for long: every run of the checker takes SECONDS (default 60)
+	@scripts/build release
+	@REMORA_SOAK_SECONDS=$(or $(SECONDS),60) build/tests/linear_test
 
 test-planted: ## show that the tests can fail: plant bugs in a copy of the tree (two minutes)
 	@scripts/setup

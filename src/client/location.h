@@ -25,8 +25,8 @@ struct location {
 	uint32_t cell;	 /* of a counter; LOCATION_NO_CELL: none */
 	uint32_t used;	 /* when, in uses */
 	uint32_t doubt;
-	uint64_t
-		check; /* with a cell: another hash of the key, for nobody looks at the key itself */
+	/* With a cell: another hash of the key, as nobody compares the key then. */
+	uint64_t check;
 };
 
 struct locations {

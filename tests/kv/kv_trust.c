@@ -2,8 +2,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "fixture.h"
+#include "server/raw.h"
 
 #define KEY(text) text, sizeof(text) - 1
 
@@ -83,7 +85,59 @@ static void test_server_without_key(void)
 	server_stop(&server);
 }
 
+/* One forbidden operation on the store's memory, by a program that keeps to no rule of the client
+ * library. Returns how it ended. */
+static enum rmr_status trespass(const struct server *server, enum rmr_op op)
+{
+	static _Alignas(64) uint8_t bytes[64] = "trespass";
+	struct rmr_work work = {.op = op, .local = bytes, .length = 64};
+	char address[300];
+	struct raw raw;
+	enum rmr_status status;
+
+	if (op != RMR_OP_WRITE)
+		work.length = 8;
+	if (setup_is_shm())
+		snprintf(address, sizeof(address), "kv-%d", server->port);
+	else
+		snprintf(address, sizeof(address), "%s:%d", setup.host, server->port);
+	raw_enter(&raw, setup.device, address, NULL);
+	CHECK_OK(rmr_remote_open(raw.conn, &raw.welcome.arena, &work.remote));
+	CHECK_OK(rmr_region_open(raw.device, bytes, sizeof(bytes), 0, &work.region));
+	if (strcmp(setup.device, "shm") == 0)
+		/* Mapped as it is, it cannot be made writable either. */
+		CHECK_EQ(mprotect((void *)rmr_remote_pointer(work.remote),
+				  rmr_remote_length(work.remote), PROT_READ | PROT_WRITE),
+			 -1);
+	status = raw_transfer(&raw, &work);
+	rmr_region_close(work.region);
+	raw_close(&raw);
+	return status;
+}
+
+static void test_arena_cannot_be_written(void)
+{
+	struct server server;
+	kv_client_t *client;
+	char value[16];
+	size_t room = sizeof(value);
+
+	server_start(&server, NULL);
+	client = client_open(&server, NULL);
+	CHECK_KV(client, kv_client_put(client, KEY("k"), KEY("value")), KV_OK);
+	CHECK(trespass(&server, RMR_OP_WRITE) != RMR_OK);
+	CHECK(trespass(&server, RMR_OP_FETCH_ADD) != RMR_OK);
+	CHECK(trespass(&server, RMR_OP_COMPARE_SWAP) != RMR_OK);
+	/* Nobody else notices. */
+	CHECK_KV(client, kv_client_get(client, KEY("k"), value, &room), KV_OK);
+	CHECK_MEM(value, "value", 5);
+	CHECK_KV(client, kv_client_ping(client, NULL), KV_OK);
+	kv_client_destroy(client);
+	server_stop(&server);
+}
+
 const struct test trust_tests[] = {
+	{"arena_cannot_be_written", test_arena_cannot_be_written},
 	{"keys", test_keys},
 	{"server_without_key", test_server_without_key},
 	{0},
