@@ -92,10 +92,10 @@ typedef struct kv_client_options {
 	int timeout_ms;		/* of each call; default 5000 */
 	int connect_timeout_ms; /* default 5000 */
 	uint32_t window;	/* requests in flight; default 32, at most what the server grants */
-	size_t eager_limit;	/* key and value together, sent in one message; default 4096, at
-				 * most what the server takes */
+	size_t eager_limit;	/* key and value together, sent in one message; default, and at
+				 * most, what the server takes (8192) */
 	size_t landing_limit;	/* sent in one go to the landing buffer; default what the server
-				 * gives */
+				 * gives, by shm and tcp 256 KiB: beyond it pieces are faster */
 	size_t buffer_size;	/* for large values on their way in; default 4 MiB */
 	kv_get_mode_t get_mode;
 	uint32_t cache_entries; /* places of items remembered; default 65536, UINT32_MAX: none */
@@ -136,8 +136,8 @@ const char *kv_client_transport(const kv_client_t *client);
 int kv_client_put(kv_client_t *client, const void *key, size_t key_length, const void *value,
 		  size_t value_length);
 
-/* *length: the room on the way in, the value's length on the way out. KV_BUFFER_TOO_SMALL: nothing
- * was copied, *length is what is needed. */
+/* *length: the room on the way in, the value's length on the way out. KV_BUFFER_TOO_SMALL:
+ * *length is what is needed. Unless it answers KV_OK the buffer's bytes mean nothing. */
 int kv_client_get(kv_client_t *client, const void *key, size_t key_length, void *value,
 		  size_t *length);
 
@@ -220,7 +220,8 @@ int kv_client_exists(kv_client_t *client, const void *key, size_t key_length);
 int kv_client_ttl(kv_client_t *client, const void *key, size_t key_length, uint64_t *ttl_ms);
 
 /* Counters. A key that is not there counts from 0; a value that is a decimal number becomes a
- * counter. get shows a counter as decimal text. */
+ * counter. get shows a counter as decimal text. Counting leaves the version as it is, so those who
+ * compare versions (cas, update, delete_version) do not notice it; kv_client_counter_cas does. */
 int kv_client_incr(kv_client_t *client, const void *key, size_t key_length, int64_t delta,
 		   int64_t *sum);
 /* The same; *before is what it was. */
@@ -265,7 +266,8 @@ int kv_client_stats(kv_client_t *client, char **text);
  * Submitted operations are sent together when the caller polls, or flushes, or the window is full;
  * they may be carried out in any order, except that those on one key keep theirs. Keys and values
  * of puts are copied or sent before submit returns; the buffer of a get is the client's until its
- * result is polled. / */
+ * result is polled.
+ */
 
 typedef struct kv_result {
 	uint64_t cookie;

@@ -9,6 +9,8 @@
 #include "client/internal.h"
 
 #define PREFETCH_GROUP 16u
+/* How long a poll that does not want to wait may try to connect again. */
+#define RECONNECT_NS 50000000u
 
 /* ------------------------------------------------------------------------------------------
  * Submit
@@ -28,6 +30,8 @@ int kv_client_submit_get(kv_client_t *client, const void *key, size_t key_length
 	size_t length = room;
 	int status = check(client, key, key_length);
 
+	if (status == KV_OK && !value && room)
+		status = client_fail(client, KV_INVALID, "get: no buffer for the value");
 	if (status == KV_OK)
 		status = get_begin(client, key, key_length, value, room, false, &call);
 	if (status != KV_OK)
@@ -36,7 +40,6 @@ int kv_client_submit_get(kv_client_t *client, const void *key, size_t key_length
 	if (client->link && client->link->is_mapped) {
 		kv_info_t info = {0};
 
-		/* It stands in its own way otherwise. */
 		status = get_mapped(client, key, key_length, value ? value : (void *)"", &length,
 				    &info);
 		if (status != KV_AGAIN) {
@@ -53,6 +56,21 @@ int kv_client_submit_get(kv_client_t *client, const void *key, size_t key_length
 	return KV_OK;
 }
 
+/* For a value that is too long for a message: whether there is a landing buffer decides how it
+ * goes, so that has to be known. */
+static int need_landing_for(struct kv_client *client, size_t length)
+{
+	int status;
+
+	if (length <= client->link->eager_limit || client->link->landing ||
+	    client->link->has_no_landing)
+		return KV_OK;
+	status = link_need_landing(client);
+	if (status != KV_OK && status != KV_BUSY)
+		return status;
+	return client_need_link(client);
+}
+
 int kv_client_submit_put(kv_client_t *client, const void *key, size_t key_length, const void *value,
 			 size_t value_length, const kv_put_options_t *options, uint64_t cookie)
 {
@@ -63,8 +81,10 @@ int kv_client_submit_put(kv_client_t *client, const void *key, size_t key_length
 		status = client_fail(client, KV_INVALID, "put: no value");
 	if (status == KV_OK && options && (unsigned)options->condition > KV_IF_VERSION)
 		status = client_fail(client, KV_INVALID, "put: no such condition");
-	if (status == KV_OK && !client->link)
-		status = client_reach(client, clock_deadline_ns(client->options.timeout_ms));
+	if (status == KV_OK)
+		status = client_need_link(client);
+	if (status == KV_OK)
+		status = need_landing_for(client, key_length + value_length);
 	if (status == KV_OK)
 		status = put_begin(client, key, key_length, value, value_length, options, false,
 				   &call);
@@ -75,6 +95,7 @@ int kv_client_submit_put(kv_client_t *client, const void *key, size_t key_length
 		kv_info_t info = {0};
 
 		/* Done at once: nobody would keep the value. The call only carries the result. */
+		call_wait_for_gets(client, call);
 		status =
 			put_in_pieces(client, key, key_length, value, value_length, options, &info);
 		call->reply.version = info.version;
@@ -185,6 +206,16 @@ static int take_late(struct kv_client *client, kv_result_t *results, int max)
 	return count;
 }
 
+/* Not longer than the caller wants to wait, and not sooner than it makes sense. */
+static bool reach_again(struct kv_client *client, uint64_t deadline_ns)
+{
+	uint64_t now = clock_now_ns();
+
+	if (client->retry_ns > MAX(now, deadline_ns))
+		return false;
+	return client_reach(client, MAX(deadline_ns, now + RECONNECT_NS)) == KV_OK;
+}
+
 int kv_client_poll(kv_client_t *client, kv_result_t *results, int max, int timeout_ms)
 {
 	uint64_t deadline_ns = 0;
@@ -196,14 +227,19 @@ int kv_client_poll(kv_client_t *client, kv_result_t *results, int max, int timeo
 	for (;;) {
 		if (!client->async_under_way)
 			return 0;
-		calls_resume(client);
 		count = take_results(client, results, max);
-		if (count || timeout_ms == 0)
+		if (count)
 			return count;
 		if (!deadline_ns)
 			deadline_ns = clock_deadline_ns(timeout_ms < 0 ? client->options.timeout_ms
 								       : timeout_ms);
 		count = take_late(client, results, max);
+		if (count)
+			return count;
+		/* What was interrupted goes on as soon as the server is there again. */
+		if (client->link || reach_again(client, deadline_ns))
+			calls_resume(client);
+		count = take_results(client, results, max);
 		if (count || clock_passed(deadline_ns))
 			return count;
 		call_turn(client, MIN(clock_remaining_ms(deadline_ns), 100));
@@ -246,6 +282,7 @@ static int submit(struct kv_client *client, struct batch *batch, size_t i)
 static int run_batch(struct kv_client *client, struct batch *batch)
 {
 	size_t submitted = 0, settled = 0;
+	uint64_t deadline_ns = 0;
 
 	if (client->async_under_way)
 		return client_fail(client, KV_AGAIN,
@@ -275,6 +312,18 @@ static int run_batch(struct kv_client *client, struct batch *batch)
 			settle(batch, at, results[i].status);
 			settled++;
 		}
+		if (count > 0 || client->async_under_way || settled == batch->count) {
+			deadline_ns = 0;
+			continue;
+		}
+		/* The window is full of requests that nobody answers. */
+		if (!deadline_ns)
+			deadline_ns = clock_deadline_ns(client->options.timeout_ms);
+		call_turn(client, clock_remaining_ms(deadline_ns));
+		while (clock_passed(deadline_ns) && submitted < batch->count) {
+			settle(batch, submitted++, KV_TIMEOUT);
+			settled++;
+		}
 	}
 	client->last_status = batch->first_failure;
 	return batch->statuses ? KV_OK : batch->first_failure;
@@ -290,8 +339,9 @@ static size_t get_group(struct kv_client *client, struct batch *batch, size_t be
 	size_t count = MIN(batch->count - begin, PREFETCH_GROUP);
 
 	for (size_t i = 0; i < count; i++) {
-		if (!key_is_right(batch->keys[begin + i], batch->key_lengths[begin + i]))
-			return i;
+		if (!key_is_right(batch->keys[begin + i], batch->key_lengths[begin + i]) ||
+		    (!batch->values[begin + i] && batch->rooms[begin + i]))
+			return 0;
 		hashes[i] =
 			reader_hash(reader, batch->keys[begin + i], batch->key_lengths[begin + i]);
 		buckets[i] = reader_prefetch_bucket(reader, hashes[i]);

@@ -4,7 +4,7 @@
  *
  * A counter that ended has STORE_COUNTER_GONE in its cell: whoever finds less than the least number
  * knows that his addition went nowhere, forgets the cell and asks. The server does not use a cell
- * again before all clients said that they have forgotten it (link.c, cells_epoch). So that no sum
+ * again before all clients said that they have forgotten it (cells_epoch, wheel.c). So that no sum
  * leaves the range unnoticed, large numbers are left to the server.
  */
 #include <string.h>
@@ -49,12 +49,21 @@ static int ask(struct kv_client *client, unsigned op, const void *key, size_t ke
  * One-sided. A call's `context` is the work to post.
  */
 
+/* Copied at once: the slot may be gone with the link as soon as the wheel stops. */
+static void count_done(struct kv_client *client, struct call *call)
+{
+	memcpy(&call->reply.number, call->slot, sizeof(call->reply.number));
+	call_done(client, call, KV_OK);
+}
+
 static int count_start(struct kv_client *client, struct call *call)
 {
 	struct rmr_work *work = call->context;
 
-	/* On another connection the cell is not known to be the same. */
-	if (client->link->generation != call->cookie || !client->link->cells) {
+	/* On another connection the cell is not known to be the same; nor is it in another epoch,
+	 * which may have begun since it was looked up. */
+	if (client->link->generation != call->cookie || !client->link->cells ||
+	    client->link->cells_epoch != call->request.place) {
 		call_done(client, call, KV_AGAIN);
 		return KV_OK;
 	}
@@ -63,6 +72,7 @@ static int count_start(struct kv_client *client, struct call *call)
 	work->local = call->slot;
 	work->length = sizeof(uint64_t);
 	call->path = KV_PATH_ATOMIC;
+	call->read_done = count_done;
 	return call_post_read(client, call, work, CALL_COUNTING);
 }
 
@@ -70,12 +80,12 @@ static int count_start(struct kv_client *client, struct call *call)
 static int count_one_sided(struct kv_client *client, const void *key, size_t key_length,
 			   struct rmr_work *work, int64_t *before)
 {
-	uint64_t hash = client_hash(key, key_length);
+	uint64_t hash = client_hash(key, key_length), generation, epoch;
 	const struct location *place;
 	struct call *call;
 	int status;
 
-	if (!client->link || client->link->is_lost || !client->link->cells ||
+	if (!client_is_heard(client) || !client->link->cells ||
 	    call_conflicts(client, NULL, hash, false))
 		return KV_AGAIN;
 	place = locations_find(&client->locations, hash);
@@ -84,15 +94,17 @@ static int count_one_sided(struct kv_client *client, const void *key, size_t key
 	    place->cell >= rmr_remote_length(client->link->cells) / sizeof(uint64_t))
 		return KV_AGAIN;
 	work->offset = (uint64_t)place->cell * sizeof(uint64_t);
+	generation = client->link->generation;
+	epoch = client->link->cells_epoch;
 	status = call_begin(client, KV_OP_ADD, key, key_length, true, &call);
 	if (status != KV_OK)
 		return status;
 	call->start = count_start;
 	call->context = work;
-	call->cookie = client->generation;
+	call->cookie = generation;
+	call->request.place = epoch;
 	status = call_run(client, call);
-	if (status == KV_OK)
-		memcpy(before, call->slot, sizeof(*before));
+	*before = (int64_t)call->reply.number;
 	call_finish(client, call, NULL);
 	if (status == KV_OK && *before < STORE_COUNTER_MIN) {
 		client->totals.stale_locations++;

@@ -40,29 +40,32 @@
 /* Tells what was read lately, if nothing else was sent for long. */
 static void tell_touches(struct kv_client *client)
 {
-	struct call *call;
-
-	if (client->touch_count < KV_MAX_TOUCHES ||
-	    call_begin(client, KV_OP_PING, NULL, 0, false, &call) != KV_OK)
-		return;
-	if (call_ask(client, call) == KV_OK)
-		call_abandon(client, call);
-	else
-		call_end(client, call);
+	if (client->touch_count >= KV_MAX_TOUCHES)
+		(void)call_tell(client, KV_OP_PING, 0, false);
 }
 
 void client_check(struct kv_client *client)
 {
-	struct link *link = client->link;
+	struct link *link;
 
 	client->check_ticks = clock_ticks();
 	call_turn(client, 0);
 	link = client->link;
-	if (!link || !link->is_mapped || client->options.get_mode == KV_GET_ASK)
+	if (!link || !link->is_mapped)
 		return;
-	client->reader = reader_silence_ms(&link->reader) < SILENCE_MS ? &link->reader : NULL;
+	client->is_silent = reader_silence_ms(&link->reader) >= SILENCE_MS;
+	client->reader =
+		client->is_silent || client->options.get_mode == KV_GET_ASK ? NULL : &link->reader;
 	if (client->reader)
 		tell_touches(client);
+}
+
+bool client_is_heard(struct kv_client *client)
+{
+	if (clock_ticks() - client->check_ticks > client->check_interval)
+		client_check(client);
+	return client->link && !client->link->is_lost &&
+	       !(client->link->is_mapped && client->is_silent);
 }
 
 int get_mapped(struct kv_client *client, const void *key, size_t key_length, void *value,
@@ -172,7 +175,8 @@ static bool is_complete(const struct call *call, const struct item *item, bool *
 		from = call->value;
 	*is_copied = call->is_direct || (length >= COPY_LONG && length <= call->room);
 	/* What was read directly has this length, or is another item. */
-	if (call->is_direct && item_size_of(lengths) != call->place.size)
+	if (call->is_direct && (item_size_of(lengths) != call->place.size ||
+				item_key_length(lengths) != call->request.key_length))
 		return false;
 	if (!*is_copied)
 		return item_is_complete(item, call->place.offset, call->place.size);
@@ -375,6 +379,7 @@ static int get_start(struct kv_client *client, struct call *call)
 	struct link *link = client->link;
 	int status = KV_AGAIN;
 
+	call->is_direct = false;
 	if (!call->must_ask && link->arena && !link->is_mapped &&
 	    client->options.get_mode != KV_GET_ASK &&
 	    !call_conflicts(client, call, call->hash, false)) {
@@ -385,11 +390,10 @@ static int get_start(struct kv_client *client, struct call *call)
 			return status;
 	}
 	call->path = KV_PATH_INLINE;
-	call->is_direct = false;
 	call->request.flags = 0;
 	call->request.value_length = call->room;
 	call->take = get_take;
-	if (call->room > link->reply_room) {
+	if (call->room > link->reply_room || call->push_length) {
 		uint64_t generation = link->generation;
 
 		status = link_need_buffer(client);

@@ -106,6 +106,9 @@ static bool take_header(struct kv_client *client, const uint8_t *bytes)
 	    header.directory > arena || table > arena - header.directory ||
 	    header.overflow_directory > arena || table > arena - header.overflow_directory)
 		return false;
+	/* A store does not change its size. */
+	if (client->picture && client->picture->page_count != header.page_count)
+		return false;
 	if (!client->picture) {
 		picture = calloc(1, sizeof(*picture));
 		if (!picture)

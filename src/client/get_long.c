@@ -14,17 +14,8 @@
 
 void client_unpin(struct kv_client *client, uint64_t handle)
 {
-	struct call *call;
-
-	if (!client->link || client->link->is_lost ||
-	    call_begin(client, KV_OP_UNPIN, NULL, 0, true, &call) != KV_OK)
-		return;
-	call->request.argument = handle;
-	call->path = KV_PATH_NONE;
-	if (client->link && call_ask(client, call) == KV_OK)
-		call_abandon(client, call);
-	else
-		call_end(client, call);
+	if (client->link && !client->link->is_lost)
+		(void)call_tell(client, KV_OP_UNPIN, handle, true);
 }
 
 bool pinned_place(const struct kv_client *client, const struct kv_reply *reply, size_t key_length,
@@ -134,11 +125,14 @@ static int fetch(struct kv_client *client, const struct kv_reply *reply, size_t 
 				   (unsigned long long)reply->value_length);
 	if (!pinned_place(client, reply, key_length, &offset))
 		return client_fail(client, KV_PROTOCOL, "an item that lies outside the arena");
+	generation = client->generation;
 	if (client->link->is_mapped) {
 		memcpy(value, client->link->reader.memory + offset, reply->value_length);
-		return KV_OK;
+		/* The server closes a connection before it lets go of the pins: if it is still
+		 * there now, nothing changed during the copy. */
+		call_turn(client, 0);
+		return client->link && client->generation == generation ? KV_OK : KV_AGAIN;
 	}
-	generation = client->generation;
 	status = link_need_buffer(client);
 	if (!client->link || client->link->is_lost || client->generation != generation)
 		return KV_AGAIN;

@@ -4,7 +4,9 @@
  *	client.c	creating, options, errors, figures
  *	target.c	what a server's name means: which transports to try, and where
  *	link.c		one connection: device, greeting, what the server lets us reach
- *	call.c		operations under way: sending, replies, deadlines, lost connections
+ *	call.c		operations under way: beginning, sending, ending
+ *	wheel.c		what comes in: replies, READs that are done, lost connections
+ *	run.c		reaching the server, starting calls, waiting for them, deadlines
  *	buffer.c	memory that the other end may write to, on both ends
  *	get.c		how a value is got: mapped, remembered place, asking
  *	get_long.c	values that do not fit into the buffer
@@ -200,6 +202,14 @@ struct call {
 	unsigned round_trips;
 };
 
+/* To be given back on the server: a pin or a draft that came too late. */
+struct leftover {
+	uint8_t op;
+	uint64_t argument;
+};
+
+#define CLIENT_MAX_LEFTOVERS 8u
+
 struct kv_client {
 	conn_mode_t mode;
 	kv_client_options_t options;
@@ -218,6 +228,8 @@ struct kv_client {
 	uint32_t window;     /* of the options, and CLIENT_SPARE more */
 	struct call **by_id; /* id % id_slots */
 	uint32_t id_slots;
+	struct leftover leftovers[CLIENT_MAX_LEFTOVERS];
+	unsigned leftover_count;
 	uint64_t next_order;
 	uint64_t deadline_ns;	  /* of what is under way, for calls that are part of it; 0: none */
 	unsigned first_free;	  /* where to look for one */
@@ -231,6 +243,7 @@ struct kv_client {
 
 	/* Mapped gets. */
 	const struct reader *reader; /* NULL: not mapped, or not to be trusted now */
+	bool is_silent;		     /* the server has not ticked for long */
 	uint64_t check_ticks;	     /* looked after the connection then */
 	uint64_t check_interval;     /* in ticks */
 	uint32_t get_count;
@@ -265,6 +278,10 @@ int call_finish(struct kv_client *client, struct call *call, struct kv_reply *re
 void call_launch(struct kv_client *client, struct call *call);
 /* The same for what the caller will poll for. */
 void call_submit(struct kv_client *client, struct call *call);
+/* For a change that is submitted: gets of the same key that still look by themselves come first. */
+void call_wait_for_gets(struct kv_client *client, const struct call *call);
+/* Sends a request whose answer nobody needs. False: the window is full. */
+bool call_tell(struct kv_client *client, unsigned op, uint64_t argument, bool may_wait);
 /* Nobody waits for it any more. */
 void call_abandon(struct kv_client *client, struct call *call);
 void call_done(struct kv_client *client, struct call *call, int status);
@@ -278,14 +295,47 @@ int call_post_read(struct kv_client *client, struct call *call, struct rmr_work 
 /* The same for a part that tells nothing when it is done; another one follows. */
 int call_post_part(struct kv_client *client, struct rmr_work *work);
 
-/* Takes what has come in; waits up to timeout_ms for the first. */
+/* Says that the link is lost; returns KV_DISCONNECTED. */
+int client_lost(struct kv_client *client);
+
+/* wheel.c: takes what has come in; waits up to timeout_ms for the first. */
 void call_turn(struct kv_client *client, int timeout_ms);
+/* The link is lost: decides about all calls, and drops it. */
+void calls_after_loss(struct kv_client *client);
+/* Not at once again. */
+void client_back_off(struct kv_client *client);
 /* Starts again what was interrupted, in the order in which it was begun. */
 void calls_resume(struct kv_client *client);
 /* Ends all calls: the caller disconnects. */
 void calls_drop(struct kv_client *client);
 /* Connects again if need be, until the deadline. */
 int client_reach(struct kv_client *client, uint64_t deadline_ns);
+/* The same within the client's timeout; without a look at the clock if it is there. */
+static inline int client_need_link(struct kv_client *client)
+{
+	if (client->link && !client->link->is_lost)
+		return KV_OK;
+	return client_reach(client, client->deadline_ns
+					    ? client->deadline_ns
+					    : clock_deadline_ns(client->options.timeout_ms));
+}
+
+/* For operations of several calls: all of them end by one deadline. Returns what to hand to
+ * client_end_operation(). */
+static inline uint64_t client_begin_operation(struct kv_client *client)
+{
+	uint64_t outer_ns = client->deadline_ns;
+
+	if (!outer_ns)
+		client->deadline_ns = clock_deadline_ns(client->options.timeout_ms);
+	return outer_ns;
+}
+
+static inline void client_end_operation(struct kv_client *client, uint64_t outer_ns)
+{
+	client->deadline_ns = outer_ns;
+}
+
 /* Whether another call that changes this key is under way; with_reads: or reads it one-sidedly. */
 bool call_conflicts(const struct kv_client *client, const struct call *except, uint64_t hash,
 		    bool with_reads);
@@ -335,6 +385,8 @@ int get_mapped(struct kv_client *client, const void *key, size_t key_length, voi
 	       size_t *length, kv_info_t *info);
 /* Looks after a mapped link: is the server still there? */
 void client_check(struct kv_client *client);
+/* Whether it was still there lately, as far as can be told without asking. */
+bool client_is_heard(struct kv_client *client);
 /* Whether the item in the call's memory is what the key names. False: ask. */
 bool get_accept(struct kv_client *client, struct call *call, const uint8_t *bytes);
 

@@ -391,6 +391,7 @@ static void take_into_use(struct kv_client *client, struct link *link)
 	client->reader =
 		link->is_mapped && client->options.get_mode != KV_GET_ASK ? &link->reader : NULL;
 	client->check_ticks = clock_ticks();
+	client->is_silent = false;
 	if (client->instance != link->welcome.instance) {
 		client->instance = link->welcome.instance;
 		locations_clear(&client->locations);

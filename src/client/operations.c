@@ -203,13 +203,11 @@ int kv_client_scan(kv_client_t *client, uint64_t *cursor, size_t count, kv_scan_
  * Made of gets and puts
  */
 
-int kv_client_get_alloc(kv_client_t *client, const void *key, size_t key_length, void **value,
-			size_t *length, kv_info_t *info)
+static int get_growing(struct kv_client *client, const void *key, size_t key_length, void **value,
+		       size_t *length, kv_info_t *info)
 {
 	size_t room = FIRST_ROOM;
 
-	if (!value || !length)
-		return client_fail(client, KV_INVALID, "get: nowhere to put the value");
 	for (;;) {
 		/* One more for the 0 behind it. */
 		char *bytes = malloc(room + 1);
@@ -229,17 +227,29 @@ int kv_client_get_alloc(kv_client_t *client, const void *key, size_t key_length,
 		/* It may have grown again meanwhile. */
 		if (status != KV_BUFFER_TOO_SMALL)
 			return status;
+		if (found >= PTRDIFF_MAX)
+			return client_fail(client, KV_PROTOCOL, "a value of impossible length");
 		room = found;
 	}
 }
 
-int kv_client_update(kv_client_t *client, const void *key, size_t key_length, kv_update_fn fn,
-		     void *context, kv_info_t *info)
+int kv_client_get_alloc(kv_client_t *client, const void *key, size_t key_length, void **value,
+			size_t *length, kv_info_t *info)
 {
-	uint64_t deadline_ns = clock_deadline_ns(client->options.timeout_ms);
+	uint64_t outer_ns = client_begin_operation(client);
+	int status = KV_INVALID;
 
-	if (!fn)
-		return client_fail(client, KV_INVALID, "update: no function");
+	if (!value || !length)
+		client_fail(client, KV_INVALID, "get: nowhere to put the value");
+	else
+		status = get_growing(client, key, key_length, value, length, info);
+	client_end_operation(client, outer_ns);
+	return status;
+}
+
+static int update_until_alone(struct kv_client *client, const void *key, size_t key_length,
+			      kv_update_fn fn, void *context, kv_info_t *info)
+{
 	do {
 		kv_put_options_t options = {.condition = KV_IF_VERSION};
 		size_t length = 0, new_length = 0;
@@ -257,13 +267,30 @@ int kv_client_update(kv_client_t *client, const void *key, size_t key_length, kv
 		/* What lives on under the same key keeps its time to live. */
 		options.ttl_ms = current.ttl_ms;
 		status = fn(context, value, length, &new_value, &new_length);
-		if (status == KV_OK)
-			status = kv_client_put_with(client, key, key_length, new_value, new_length,
-						    &options, info);
+		if (status != KV_OK) {
+			free(value);
+			return status;
+		}
+		status = kv_client_put_with(client, key, key_length, new_value, new_length,
+					    &options, info);
 		free(value);
 		if (status != KV_EXISTS && status != KV_CAS_FAILED && status != KV_NOT_FOUND)
 			return status;
-	} while (!clock_passed(deadline_ns));
+	} while (!clock_passed(client->deadline_ns));
 	return client_fail(client, KV_TIMEOUT, "others changed it again and again for %d ms",
 			   client->options.timeout_ms);
+}
+
+int kv_client_update(kv_client_t *client, const void *key, size_t key_length, kv_update_fn fn,
+		     void *context, kv_info_t *info)
+{
+	uint64_t outer_ns = client_begin_operation(client);
+	int status = KV_INVALID;
+
+	if (!fn)
+		client_fail(client, KV_INVALID, "update: no function");
+	else
+		status = update_until_alone(client, key, key_length, fn, context, info);
+	client_end_operation(client, outer_ns);
+	return status;
 }

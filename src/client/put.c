@@ -94,13 +94,6 @@ static int send_value(struct kv_client *client, struct call *call)
 
 static int put_start(struct kv_client *client, struct call *call)
 {
-	/* A get of this key that still looks by itself comes first. */
-	while (call->is_async && call_conflicts(client, call, call->hash, true) &&
-	       client->reads_under_way && !clock_passed(call->deadline_ns)) {
-		call_turn(client, clock_remaining_ms(call->deadline_ns));
-		if (!client->link)
-			return KV_OK;
-	}
 	call->request.touch_count = 0;
 	return send_value(client, call);
 }
@@ -200,7 +193,8 @@ static int send_pieces(struct kv_client *client, const struct pieces *pieces,
 		if (!calls[slot])
 			continue;
 		status = call_finish(client, calls[slot], reply);
-		if (worst == KV_OK || (worst == KV_AGAIN && status == KV_UNKNOWN))
+		/* If the last one may have been applied, then that is what counts. */
+		if (worst == KV_OK || status == KV_UNKNOWN)
 			worst = status;
 	}
 	return worst;
@@ -208,17 +202,8 @@ static int send_pieces(struct kv_client *client, const struct pieces *pieces,
 
 static void cancel(struct kv_client *client, const struct pieces *pieces)
 {
-	struct call *call;
-
-	if (!client->link || client->link->generation != pieces->generation ||
-	    call_begin(client, KV_OP_PUT_CANCEL, NULL, 0, true, &call) != KV_OK)
-		return;
-	call->request.argument = pieces->draft;
-	call->path = KV_PATH_NONE;
-	if (client->link && call_ask(client, call) == KV_OK)
-		call_abandon(client, call);
-	else
-		call_end(client, call);
+	if (client->link && client->link->generation == pieces->generation)
+		(void)call_tell(client, KV_OP_PUT_CANCEL, pieces->draft, true);
 }
 
 static int begin_pieces(struct kv_client *client, const void *key, size_t key_length,
@@ -309,7 +294,7 @@ int kv_client_put_with(kv_client_t *client, const void *key, size_t key_length, 
 		return client_fail(client, KV_INVALID, "put: no value");
 	if (options && (unsigned)options->condition > KV_IF_VERSION)
 		return client_fail(client, KV_INVALID, "put: no such condition");
-	status = client_reach(client, clock_deadline_ns(client->options.timeout_ms));
+	status = client_need_link(client);
 	if (status != KV_OK)
 		return status;
 	if (value_length > client->link->welcome.max_value)
@@ -321,7 +306,7 @@ int kv_client_put_with(kv_client_t *client, const void *key, size_t key_length, 
 	status = put_begin(client, key, key_length, value, value_length, options, true, &call);
 	if (status != KV_OK)
 		return status;
-	if (key_length + value_length > client->link->eager_limit)
+	if (client->link && key_length + value_length > client->link->eager_limit)
 		(void)link_register(client, (void *)value, value_length);
 	status = call_finish(client, call, &reply);
 	link_unregister(client);

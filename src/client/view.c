@@ -15,7 +15,7 @@ int kv_client_view(kv_client_t *client, const void *key, size_t key_length, kv_v
 
 	if (!key_is_right(key, key_length))
 		return client->last_status = KV_KEY_TOO_LONG;
-	status = client_reach(client, clock_deadline_ns(client->options.timeout_ms));
+	status = client_need_link(client);
 	if (status != KV_OK)
 		return status;
 	if (!client->link->is_mapped)

@@ -50,6 +50,7 @@
 #define KV_MAX_GREETING 512u /* bytes of any message before WELCOME, and WELCOME's */
 #define KV_PLACE	64u  /* a request in the landing buffer begins at a multiple of this */
 #define KV_MAX_WINDOW	1024u
+#define KV_MIN_WINDOW	8u /* a client needs some requests to make others possible */
 
 /* Private data of connect. */
 struct kv_introduction {

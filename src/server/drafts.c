@@ -59,6 +59,7 @@ void operation_put_begin(struct exchange *exchange)
 	draft->put = put;
 	draft->id = header->id;
 	draft->received = 0;
+	draft->last_ms = exchange->worker->now_ms;
 	counter_add(&exchange->worker->counters.drafts, 1);
 }
 
@@ -96,6 +97,7 @@ void operation_put_piece(struct exchange *exchange)
 	}
 	store_draft_fill(&draft->draft, header->place, exchange->view.value, header->value_length);
 	draft->received += header->value_length;
+	draft->last_ms = exchange->worker->now_ms;
 	if (header->flags & KV_FINAL)
 		commit(exchange, draft);
 }
@@ -110,6 +112,24 @@ void operation_put_cancel(struct exchange *exchange)
 	}
 	store_draft_abort(exchange->store, &draft->draft);
 	counter_add(&exchange->worker->counters.drafts, -1);
+}
+
+bool drafts_expire(struct session *session, uint64_t now_ms, uint64_t limit_ms)
+{
+	bool are_left = false;
+
+	for (unsigned i = 0; i < SERVER_MAX_DRAFTS; i++) {
+		struct draft *draft = &session->drafts[i];
+
+		if (!draft->draft.item)
+			continue;
+		are_left |= now_ms <= draft->last_ms + limit_ms;
+		if (now_ms > draft->last_ms + limit_ms) {
+			store_draft_abort(session->worker->store, &draft->draft);
+			counter_add(&session->worker->counters.drafts, -1);
+		}
+	}
+	return are_left;
 }
 
 void drafts_release(struct session *session)

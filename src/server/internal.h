@@ -189,6 +189,7 @@ struct draft {
 	struct store_put put;
 	uint32_t id;
 	uint64_t received;
+	uint64_t last_ms; /* when something of it came; store time */
 };
 
 struct session {
@@ -349,6 +350,8 @@ void operation_put_begin(struct exchange *exchange);
 void operation_put_piece(struct exchange *exchange);
 void operation_put_cancel(struct exchange *exchange);
 void drafts_release(struct session *session);
+/* Gives up those of which nothing came for so long. Returns whether some are left. */
+bool drafts_expire(struct session *session, uint64_t now_ms, uint64_t limit_ms);
 
 static inline enum store_condition request_condition(const struct kv_request *header)
 {

@@ -24,6 +24,14 @@ static void finish(struct exchange *exchange, enum store_status status,
  * GET
  */
 
+/* How long a value in a reply may be. */
+static size_t inline_room(const struct exchange *exchange)
+{
+	size_t limit = exchange->worker->server->options.inline_limit;
+
+	return exchange->room < limit ? exchange->room : limit;
+}
+
 static void too_small(struct exchange *exchange, const struct store_info *info)
 {
 	exchange->reply->status = KV_BUFFER_TOO_SMALL;
@@ -114,7 +122,7 @@ static void get_long(struct exchange *exchange, const struct store_info *info)
 	/* It may be another value by now. */
 	if (view.info.value_length > header->value_length || view.info.cell != STORE_NO_CELL) {
 		too_small(exchange, &view.info);
-	} else if (view.length <= exchange->room) {
+	} else if (view.length <= inline_room(exchange)) {
 		memcpy(exchange->value, view.value, view.length);
 		give_value(exchange, &view.info);
 	} else if (!fits_buffer(exchange, view.length)) {
@@ -129,7 +137,8 @@ static void get_long(struct exchange *exchange, const struct store_info *info)
 void operation_get(struct exchange *exchange)
 {
 	const struct kv_request *header = &exchange->view.header;
-	size_t room = exchange->room < header->value_length ? exchange->room : header->value_length;
+	size_t limit = inline_room(exchange);
+	size_t room = limit < header->value_length ? limit : header->value_length;
 	struct store_info info;
 	enum store_status status = store_get(exchange->store, exchange->key, header->key_length,
 					     exchange->value, room, &info);

@@ -60,6 +60,9 @@ static int check(const struct kv_server_options *options)
 	if (options->memory < STORE_MIN_SIZE)
 		return server_fail(KV_INVALID, "%zu bytes of memory: the least is %zu",
 				   options->memory, STORE_MIN_SIZE);
+	if (options->window < KV_MIN_WINDOW)
+		return server_fail(KV_INVALID, "a window of %u: the smallest is %u",
+				   options->window, KV_MIN_WINDOW);
 	if (options->window > KV_MAX_WINDOW)
 		return server_fail(KV_INVALID, "a window of %u: the largest is %u", options->window,
 				   KV_MAX_WINDOW);

@@ -49,7 +49,6 @@ void session_open(struct session *session, struct worker *worker)
 						.user = session};
 	struct rmr_conn_info info;
 
-	session->worker = worker;
 	session->queue = queue;
 	snprintf(session->peer, sizeof(session->peer), "%s", rmr_request_peer(session->request));
 	if (rmr_accept(session->request, queue->queue, &conn_options, &session->conn) != RMR_OK) {
@@ -330,8 +329,10 @@ static bool holds_cells(const struct session *session, uint64_t now_ns)
 	const struct kv_server *server = session->worker->server;
 	uint32_t oldest = atomic_load_explicit(&session->cells_oldest, memory_order_relaxed);
 
+	/* By shm it may be looking at something, which it would lose. */
+	if (session->queue->path->kind == PATH_SHM && session->pin_count)
+		return false;
 	return oldest && oldest < session->worker->epoch &&
-	       session->queue->path->kind != PATH_SHM &&
 	       now_ns > atomic_load(&server->epoch_ns) + FORGET_MS * 1000000ull;
 }
 
@@ -356,7 +357,10 @@ bool session_check(struct session *session, uint64_t now_ns)
 			session_leave(session, KV_BUSY,
 				      "was silent while counters had to be given to others");
 		}
-		return session->signaled > session->completed;
+		return drafts_expire(
+			       session, store_clock_ms(session->worker->server->store),
+			       (uint64_t)session->worker->server->options.client_timeout_ms) ||
+		       session->signaled > session->completed;
 	case SESSION_LEAVING:
 		if (now_ns >= session->deadline_ns)
 			session_end(session);

@@ -123,6 +123,7 @@ void worker_wake(struct worker *worker)
 
 void worker_give(struct worker *worker, struct session *session)
 {
+	session->worker = worker;
 	atomic_fetch_add_explicit(&worker->session_count, 1, memory_order_relaxed);
 	pthread_mutex_lock(&worker->lock);
 	list_add_tail(&worker->mail, &session->link);

@@ -197,6 +197,13 @@ static void test_scan_flush_stats(void)
 	server_stop(&server);
 }
 
+static int give_up(void *context, const void *current, size_t current_length, const void **value,
+		   size_t *length)
+{
+	(void)context, (void)current, (void)current_length, (void)value, (void)length;
+	return KV_NOT_FOUND;
+}
+
 static int add_letter(void *context, const void *current, size_t current_length, const void **value,
 		      size_t *length)
 {
@@ -229,6 +236,7 @@ static void test_update_and_alloc(void)
 		CHECK_KV(client, kv_client_update(client, KEY("k"), add_letter, text, &info),
 			 KV_OK);
 	CHECK_KV(client, kv_client_update(client, KEY("k"), add_letter, text, NULL), KV_NO_MEMORY);
+	CHECK_KV(client, kv_client_update(client, KEY("k"), give_up, NULL, NULL), KV_NOT_FOUND);
 	CHECK_KV(client, kv_client_get_alloc(client, KEY("k"), &value, &length, &after), KV_OK);
 	CHECK_EQ(length, 50);
 	CHECK_EQ(after.version, info.version);
@@ -341,6 +349,47 @@ static void test_asynchronous(void)
 	server_stop(&server);
 }
 
+/* A get that finds its remembered place to be wrong is asked for; a put that was submitted behind
+ * it must not overtake it. */
+static void test_order_of_stale_gets(void)
+{
+	struct server server;
+	kv_client_t *client, *writer;
+	kv_result_t results[4];
+	char value[8];
+	size_t room;
+
+	server_start(&server, NULL);
+	client = client_open(&server, NULL);
+	writer = client_open(&server, NULL);
+	for (int i = 0; i < 20; i++) {
+		int count, done = 0;
+
+		CHECK_KV(client, kv_client_put(client, KEY("k"), KEY("old")), KV_OK);
+		room = sizeof(value);
+		CHECK_KV(client, kv_client_get(client, KEY("k"), value, &room), KV_OK);
+		CHECK_KV(writer, kv_client_put(writer, KEY("k"), KEY("now")), KV_OK);
+		CHECK_KV(client, kv_client_submit_get(client, KEY("k"), value, sizeof(value), 1),
+			 KV_OK);
+		if (i % 2)
+			CHECK_KV(client,
+				 kv_client_submit_put(client, KEY("k"), KEY("new"), NULL, 2),
+				 KV_OK);
+		else
+			CHECK_KV(client, kv_client_submit_delete(client, KEY("k"), 2), KV_OK);
+		while (done < 2 && (count = kv_client_poll(client, results, 4, -1)) > 0) {
+			for (int j = 0; j < count; j++)
+				CHECK_EQ(results[j].status, KV_OK);
+			done += count;
+		}
+		CHECK_EQ(done, 2);
+		CHECK_MEM(value, "now", 3);
+	}
+	kv_client_destroy(client);
+	kv_client_destroy(writer);
+	server_stop(&server);
+}
+
 static void test_views(void)
 {
 	struct server server;
@@ -441,6 +490,7 @@ const struct test basic_tests[] = {
 	{"update_and_alloc", test_update_and_alloc},
 	{"batches", test_batches},
 	{"asynchronous", test_asynchronous},
+	{"order_of_stale_gets", test_order_of_stale_gets},
 	{"views", test_views},
 	{"five_calls", test_five_calls},
 	{"wrong_arguments", test_wrong_arguments},

@@ -10,6 +10,13 @@
 
 #define KEY(text) text, sizeof(text) - 1
 
+/* All of it, now: the threads of a process stop one after the other. */
+static void stop_process(pid_t pid)
+{
+	kill(pid, SIGSTOP);
+	test_sleep_ms(50);
+}
+
 /* Keeps everything that a client can keep, and waits to be killed. */
 static void hold(void *argument)
 {
@@ -135,7 +142,7 @@ static void test_stopped_server(void)
 	client = client_open(&server, &options);
 	CHECK_KV(client, kv_client_put(client, KEY("k"), KEY("v")), KV_OK);
 	CHECK_KV(client, kv_client_get(client, KEY("k"), value, &room), KV_OK);
-	kill(server.pid, SIGSTOP);
+	stop_process(server.pid);
 	test_sleep_ms(300);
 	room = sizeof(value);
 	status = kv_client_get(client, KEY("other"), value, &room);
@@ -151,6 +158,101 @@ static void test_stopped_server(void)
 	room = sizeof(value);
 	CHECK_KV(client, kv_client_get(client, KEY("k"), value, &room), KV_OK);
 	CHECK_MEM(value, "w", 1);
+	kv_client_destroy(client);
+	server_stop(&server);
+}
+
+/* A window full of requests that nobody answers: everything ends by its time all the same. */
+static void test_batch_without_answers(void)
+{
+	enum { KEYS = 100 };
+	kv_client_options_t options = {
+		.timeout_ms = 200, .get_mode = KV_GET_ASK, .connect_timeout_ms = 500};
+	const void *keys[KEYS];
+	void *values[KEYS];
+	size_t key_lengths[KEYS], rooms[KEYS];
+	static char room[KEYS][8];
+	int statuses[KEYS];
+	struct server server;
+	kv_client_t *client;
+	uint64_t begin;
+
+	server_start(&server, NULL);
+	client = client_open(&server, &options);
+	for (int i = 0; i < KEYS; i++) {
+		keys[i] = "key";
+		key_lengths[i] = 3;
+		values[i] = room[i];
+		rooms[i] = sizeof(room[i]);
+	}
+	stop_process(server.pid);
+	begin = clock_now_ns();
+	CHECK_KV(client,
+		 kv_client_batch_get(client, KEYS, keys, key_lengths, values, rooms, statuses),
+		 KV_OK);
+	for (int i = 0; i < KEYS; i++)
+		CHECK_EQ(statuses[i], KV_TIMEOUT);
+	/* The window is full of what is late; still a put ends, and survives the end of the link.
+	 * */
+	CHECK_EQ(kv_client_put(client, KEY("k"), KEY("v")), KV_TIMEOUT);
+	CHECK(clock_now_ns() - begin < 5000000000u * TEST_TIME_FACTOR);
+	test_kill(server.pid);
+	CHECK(kv_client_put(client, KEY("k"), KEY("v")) != KV_OK);
+	server_restart(&server);
+	test_sleep_ms(600);
+	CHECK_KV(client, kv_client_put(client, KEY("k"), KEY("v")), KV_OK);
+	kv_client_destroy(client);
+	server_stop(&server);
+}
+
+/* What comes too late is given back. */
+static void test_late_views(void)
+{
+	kv_client_options_t options = {.timeout_ms = 200};
+	struct server server;
+	kv_client_t *client;
+	kv_view_t view;
+	int64_t sum;
+
+	if (strcmp(setup.device, "shm") != 0)
+		TEST_SKIP("by shm alone");
+	server_start(&server, NULL);
+	client = client_open(&server, &options);
+	CHECK_KV(client, kv_client_put(client, KEY("k"), KEY("v")), KV_OK);
+	CHECK_KV(client, kv_client_incr(client, KEY("n"), 1, &sum), KV_OK);
+	stop_process(server.pid);
+	CHECK_KV(client, kv_client_view(client, KEY("k"), &view), KV_TIMEOUT);
+	/* Nor is anything counted in the memory of somebody who may be dead. */
+	CHECK_KV(client, kv_client_incr(client, KEY("n"), 1, &sum), KV_UNKNOWN);
+	kill(server.pid, SIGCONT);
+	test_sleep_ms(100);
+	CHECK_KV(client, kv_client_ping(client, NULL), KV_OK);
+	CHECK_KV(client, kv_client_ping(client, NULL), KV_OK);
+	CHECK_EQ(client_figure(client, "pins"), 0);
+	kv_client_destroy(client);
+	server_stop(&server);
+}
+
+/* A count that may have been applied is not said to be lost. */
+static void test_late_counts(void)
+{
+	kv_client_options_t options = {.timeout_ms = 300};
+	struct server server;
+	kv_client_t *client;
+	int64_t sum;
+
+	if (setup_is_shm())
+		TEST_SKIP("where nobody else is needed to count");
+	server_start(&server, NULL);
+	client = client_open(&server, &options);
+	CHECK_KV(client, kv_client_incr(client, KEY("n"), 1, &sum), KV_OK);
+	CHECK_KV(client, kv_client_incr(client, KEY("n"), 1, &sum), KV_OK);
+	stop_process(server.pid);
+	CHECK_KV(client, kv_client_incr(client, KEY("n"), 1, &sum), KV_UNKNOWN);
+	kill(server.pid, SIGCONT);
+	test_sleep_ms(100);
+	CHECK_KV(client, kv_client_incr(client, KEY("n"), 0, &sum), KV_OK);
+	CHECK_EQ(sum, 3);
 	kv_client_destroy(client);
 	server_stop(&server);
 }
@@ -266,6 +368,9 @@ const struct test failure_tests[] = {
 	{"death_of_the_server", test_death_of_the_server},
 	{"no_server_any_more", test_no_server_any_more},
 	{"stopped_server", test_stopped_server},
+	{"batch_without_answers", test_batch_without_answers},
+	{"late_views", test_late_views},
+	{"late_counts", test_late_counts},
 	{"graceful_stop", test_graceful_stop},
 	{"servers_die_at_work", test_servers_die_at_work},
 	{0},

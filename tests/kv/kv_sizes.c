@@ -95,6 +95,30 @@ static void test_all_sizes(void)
 	server_stop(&server);
 }
 
+/* The server's limit of what it puts into a reply. */
+static void test_inline_limit(void)
+{
+	kv_server_options_t server_options = {.inline_limit = 1000};
+	kv_client_options_t ask = {.get_mode = KV_GET_ASK};
+	static char value[8192], got[65536];
+	struct server server;
+	kv_client_t *client;
+
+	server_start(&server, &server_options);
+	client = client_open(&server, &ask);
+	for (size_t size = 999; size <= 1001; size++) {
+		value_fill(value, size, size);
+		put_checked(client, "key", value, size, KV_PATH_EAGER);
+		get_checked(client, "key", got, sizeof(got), size, size,
+			    size <= 1000 ? KV_PATH_INLINE : KV_PATH_PUSH);
+		/* With room for no more than a reply it is asked for twice. */
+		get_checked(client, "key", got, 2000, size, size,
+			    size <= 1000 ? KV_PATH_INLINE : KV_PATH_PUSH);
+	}
+	kv_client_destroy(client);
+	server_stop(&server);
+}
+
 /* 1 GiB, once, where it does not take minutes. */
 static void test_a_gibibyte(void)
 {
@@ -240,7 +264,11 @@ static void test_full_store(void)
 }
 
 const struct test size_tests[] = {
-	{"all_sizes", test_all_sizes, 0, 120}, {"a_gibibyte", test_a_gibibyte, TEST_SLOW, 120},
-	{"index_reads", test_index_reads},     {"stale_places", test_stale_places},
-	{"full_store", test_full_store},       {0},
+	{"all_sizes", test_all_sizes, 0, 120},
+	{"inline_limit", test_inline_limit},
+	{"a_gibibyte", test_a_gibibyte, TEST_SLOW, 120},
+	{"index_reads", test_index_reads},
+	{"stale_places", test_stale_places},
+	{"full_store", test_full_store},
+	{0},
 };

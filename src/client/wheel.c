@@ -1,0 +1,269 @@
+/*
+ * The wheel: everything that comes in, for all calls under way, and what becomes of them when the
+ * link is lost. Nobody else waits: whoever wants something to happen turns it.
+ *
+ * It may be turned while it is turning, by somebody who needs room to post or space in a buffer.
+ * Then only the outermost turn draws the consequences of a lost link, as the others still use it.
+ * / */
+#include <stdio.h>
+#include <string.h>
+#include <sys/param.h>
+
+#include "base/log.h"
+#include "client/internal.h"
+
+#define TURN_BATCH     16
+#define MIN_BACKOFF_MS 5u
+#define MAX_BACKOFF_MS 500u
+/* A link that did not live longer counts as an attempt that failed. */
+#define SHORT_LIFE_NS 20000000u
+
+/* What a call that nobody waits for any more has got on the server is given back. */
+static void keep_leftover(struct kv_client *client, const struct call *call)
+{
+	struct leftover leftover = {0};
+
+	if (call->request.op == KV_OP_PIN)
+		leftover = (struct leftover){KV_OP_UNPIN, call->reply.number};
+	else if (call->request.op == KV_OP_PUT_BEGIN)
+		leftover = (struct leftover){KV_OP_PUT_CANCEL, call->request.id};
+	else
+		return;
+	/* Should there ever be more, a new connection is the better way. */
+	if (client->leftover_count == CLIENT_MAX_LEFTOVERS)
+		link_lose(client->link, "too much was left lying on the server");
+	else
+		client->leftovers[client->leftover_count++] = leftover;
+}
+
+static void take_reply(struct kv_client *client, struct call *call,
+		       const struct kv_reply_view *view)
+{
+	struct link *link = client->link;
+	int status = view->header.status;
+
+	call->reply = view->header;
+	if (!link->is_mapped) {
+		link->clock_set_ms = (int64_t)call->sent_ms;
+		link->clock_ahead_ms =
+			(int64_t)view->header.server_time_ms + 1 - link->clock_set_ms;
+	}
+	if (view->header.cells_epoch != link->cells_epoch) {
+		link->cells_epoch = view->header.cells_epoch;
+		link->must_tell_cells = true;
+		locations_clear_cells(&client->locations);
+	}
+	if (status > 0 || status < KV_AGAIN)
+		status = KV_INTERNAL;
+	call->status = status;
+	if (status != KV_OK && view->value && !call->is_abandoned)
+		client_fail(client, status, "%.*s", (int)MIN(view->value_length, 500u),
+			    (const char *)view->value);
+	if (call->is_abandoned && status == KV_OK)
+		keep_leftover(client, call);
+	if (call->take)
+		call->take(client, call, view);
+	if (call->state == CALL_ASKED)
+		call_done(client, call, call->status);
+}
+
+static void handle_message(struct kv_client *client, const struct rmr_completion *completion)
+{
+	struct link *link = client->link;
+	struct kv_reply_view view;
+	struct call *call;
+	const char *wrong = kv_decode_reply(completion->data, completion->length, &view);
+
+	if (wrong) {
+		link_lose(link, wrong);
+		return;
+	}
+	if (view.header.op == KV_OP_GOODBYE) {
+		char text[200];
+
+		link->said_goodbye = view.header.status == KV_OK;
+		snprintf(text, sizeof(text), "the server says: %.*s",
+			 (int)MIN(view.value_length, 150u),
+			 view.value ? (const char *)view.value : "it stops");
+		link_lose(link, text);
+		return;
+	}
+	call = client->by_id[view.header.id % client->id_slots];
+	if (!call || call->request.id != view.header.id || call->request.op != view.header.op) {
+		link_lose(link, "a reply to no request of ours");
+		return;
+	}
+	client->by_id[view.header.id % client->id_slots] = NULL;
+	link->asked--;
+	take_reply(client, call, &view);
+}
+
+static void handle_read(struct kv_client *client, const struct rmr_completion *completion)
+{
+	struct call *call;
+
+	if (!completion->cookie || completion->cookie > client->window)
+		return;
+	call = &client->calls[completion->cookie - 1];
+	/* What failed is followed by the loss of the link. */
+	if (completion->status != RMR_OK)
+		return;
+	client->reads_under_way--;
+	if (call->read_done)
+		call->read_done(client, call);
+	else
+		call_done(client, call, KV_OK);
+}
+
+static void handle(struct kv_client *client, const struct rmr_completion *completion)
+{
+	struct link *link = client->link;
+
+	switch (completion->op) {
+	case RMR_OP_RECV:
+		if (!link->is_lost)
+			handle_message(client, completion);
+		rmr_recv_release(link->queue, completion->data);
+		break;
+	case RMR_OP_READ:
+	case RMR_OP_COMPARE_SWAP:
+	case RMR_OP_FETCH_ADD:
+		handle_read(client, completion);
+		break;
+	case RMR_OP_DISCONNECT:
+		link_lose(link, "the server closed it, or died");
+		break;
+	default:
+		break;
+	}
+}
+
+/* Not at once again. Somewhere between half and all of the time, lest all clients come back
+ * together. */
+void client_back_off(struct kv_client *client)
+{
+	client->backoff_ms = MIN(MAX(client->backoff_ms * 2, MIN_BACKOFF_MS), MAX_BACKOFF_MS);
+	client->retry_ns = clock_now_ns() + client->backoff_ms * (500 + clock_ticks() % 500) * 1000;
+}
+
+/* What becomes of a call when the link is lost. */
+static void call_lost(struct kv_client *client, struct call *call, const struct link *link)
+{
+	bool is_unsure = call->was_sent && call->is_change && !link->said_goodbye;
+
+	if (call->state == CALL_FREE || call->state == CALL_DONE)
+		return;
+	call->buffer = call->landing = (struct extent){0};
+	if (call->is_abandoned) {
+		call_end(client, call);
+		return;
+	}
+	if (call->state == CALL_BEGUN)
+		return;
+	if (call->state == CALL_COUNTING)
+		is_unsure = true;
+	if (is_unsure) {
+		client_fail(client, KV_UNKNOWN,
+			    "the connection was lost (%s) before the answer came: the change may "
+			    "have been made, or not",
+			    link->reason);
+		call_done(client, call, KV_UNKNOWN);
+		return;
+	}
+	if (call->is_async && kv_op_has_value(call->request.op)) {
+		/* The value is gone, and with it the means to try again. */
+		client_fail(client, KV_DISCONNECTED, "%s: nothing was changed", link->reason);
+		call_done(client, call, KV_DISCONNECTED);
+		return;
+	}
+	call->was_sent = false;
+	call->state = CALL_BEGUN;
+}
+
+void calls_after_loss(struct kv_client *client)
+{
+	log_debug("lost the connection: %s", client->link->reason);
+	if (clock_now_ns() - client->link->opened_ns < SHORT_LIFE_NS)
+		client_back_off(client);
+	else
+		client->backoff_ms = 0;
+	for (unsigned i = 0; i < client->window; i++)
+		call_lost(client, &client->calls[i], client->link);
+	for (unsigned i = 0; i < client->id_slots; i++)
+		client->by_id[i] = NULL;
+	client->reads_under_way = 0;
+	client->leftover_count = 0;
+	link_drop(client);
+}
+
+bool call_tell(struct kv_client *client, unsigned op, uint64_t argument, bool may_wait)
+{
+	struct call *call;
+
+	if (call_begin(client, op, NULL, 0, may_wait, &call) != KV_OK)
+		return false;
+	call->request.argument = argument;
+	call->path = KV_PATH_NONE;
+	if (client->link && !client->link->is_lost && call_ask(client, call) == KV_OK)
+		call_abandon(client, call);
+	else
+		call_end(client, call);
+	return true;
+}
+
+/* Says that all cells are forgotten, once no atomic is under way. */
+static void tell_cells(struct kv_client *client)
+{
+	struct link *link = client->link;
+
+	for (unsigned i = 0; i < client->window; i++)
+		if (client->calls[i].state == CALL_COUNTING)
+			return;
+	if (call_tell(client, KV_OP_CELLS, link->cells_epoch, false))
+		link->must_tell_cells = false;
+}
+
+static void tell_leftovers(struct kv_client *client)
+{
+	while (client->leftover_count) {
+		struct leftover *last = &client->leftovers[client->leftover_count - 1];
+
+		if (!call_tell(client, last->op, last->argument, false))
+			return;
+		client->leftover_count--;
+	}
+}
+
+void call_turn(struct kv_client *client, int timeout_ms)
+{
+	struct rmr_completion completions[TURN_BATCH];
+	struct link *link = client->link;
+	int count;
+
+	if (!link)
+		return;
+	if (link->is_lost && !client->turning) {
+		calls_after_loss(client);
+		return;
+	}
+	if (client->has_held) {
+		client->has_held = false;
+		rmr_flush(link->conn);
+	}
+	client->turning++;
+	count = timeout_ms ? rmr_wait(link->queue, completions, TURN_BATCH, timeout_ms)
+			   : rmr_poll(link->queue, completions, TURN_BATCH);
+	for (int i = 0; i < count; i++)
+		handle(client, &completions[i]);
+	client->turning--;
+	if (client->turning)
+		return;
+	if (link->is_lost) {
+		calls_after_loss(client);
+		return;
+	}
+	if (link->must_tell_cells)
+		tell_cells(client);
+	if (client->leftover_count)
+		tell_leftovers(client);
+}
