@@ -23,6 +23,7 @@ GUESTS = [
         ("domains_verbs", "build/tests/domains_test --device verbs:rxe0 --address 10.77.0.1:0 "
          "--device verbs:rxe1 --address 10.78.0.1:0 --large-kib 1024", 600),
         ("verbs_cm_hostile_test", "build/tests/verbs_cm_hostile_test", 600),
+        ("linear_verbs", "build/tests/linear_test --filter verbs_", 300),
         ("kv_conformance_verbs", "build/tests/kv_conformance --provider verbs --host 10.77.0.1 "
          "--fast", 900),
     ],
@@ -36,7 +37,8 @@ GUESTS = [
          f"{CONFORMANCE} --provider verbs:socket --host [fd77::1] --filter connect_", 300),
         ("verbs_hostile_test", "build/tests/verbs_hostile_test", 900),
         ("kv_conformance_verbs_socket",
-         "build/tests/kv_conformance --provider verbs:rxe0,socket --host 10.77.0.1 --fast", 900),
+         "build/tests/kv_conformance --provider verbs:rxe0,socket --host 10.77.0.1 --fast "
+         "--filter all_sizes", 300),
         # It takes rights and links away, and gives them back: so after all others.
         ("verbs_doctor_test", "build/tests/verbs_doctor_test guest", 300),
     ],

@@ -90,7 +90,8 @@ static void test_64_clients(void)
 
 static void test_two_clients_one_worker(void)
 {
-	run_many(2, TEST_HAS_SANITIZER || TEST_TIME_FACTOR >= 10 ? 2000 : 10000, 1);
+	run_many(2, TEST_HAS_SANITIZER || TEST_TIME_FACTOR >= 10 || setup.fault_plan ? 2000 : 10000,
+		 1);
 }
 
 /* More than it takes are told so; when one goes there is room again. */
@@ -126,7 +127,8 @@ static void test_too_many_clients(void)
 /* Counters that come and go: cells are used again, and no count goes to another key. */
 static void test_counters_come_and_go(void)
 {
-	enum { CELLS = 64, ROUNDS = 2000 };
+	enum { CELLS = 64 };
+	const int rounds = setup.fault_plan ? 300 : 2000;
 	kv_server_options_t options = {.counters = CELLS};
 	kv_client_t *one, *two;
 	struct server server;
@@ -135,7 +137,7 @@ static void test_counters_come_and_go(void)
 	server_start(&server, &options);
 	one = client_open(&server, NULL);
 	two = client_open(&server, NULL);
-	for (int i = 0; i < ROUNDS; i++) {
+	for (int i = 0; i < rounds; i++) {
 		size_t length = (size_t)snprintf(key, sizeof(key), "c%d", i % 8);
 		int64_t sum = 0;
 		int status, tries = 0;

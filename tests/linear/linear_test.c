@@ -7,7 +7,7 @@
  * Then the history is checked. A history that is not legal is kept in $TMPDIR, for linear_replay.
  *
  * All choices come from TEST_SEED, which a failing test shows; what the scheduler does, does not.
- * REMORA_SOAK_SECONDS=N lets each run take N seconds instead of two.
+ * REMORA_SOAK_SECONDS=N lets each run take N seconds instead of one.
  */
 #include <inttypes.h>
 #include <remora/server.h>
@@ -24,7 +24,7 @@
 #define MAX_CLIENTS 24u /* with those that take the place of the killed */
 #define CAPACITY    30000u
 #define ROUND_MS    250
-#define RUN_SECONDS 2
+#define RUN_SECONDS 1
 
 struct run {
 	const char *device; /* "shm", "fault:tcp" ... */
@@ -37,6 +37,7 @@ struct run {
 
 struct server {
 	char listen[40];
+	const char *host;
 	const char *device, *url; /* for clients */
 	struct test_pipe pipe;
 	pid_t pid;
@@ -64,8 +65,8 @@ static void serve(void *context)
 	struct server *me = context;
 	kv_server_options_t options = {
 		.listen = me->listen,
-		.address = "127.0.0.1",
-		.port = -1,
+		.address = me->host,
+		.port = me->port,
 		.memory = 64 << 20,
 		.reject = true,
 		.workers = 2,
@@ -90,7 +91,10 @@ static void start_server(struct server *server, const char *device)
 
 	snprintf(server->listen, sizeof(server->listen), "%s%s", device, is_shm ? ":linear" : "");
 	server->device = device;
-	server->url = is_shm ? "shm:linear" : "127.0.0.1";
+	/* Adapters are there in the guests of make test-verbs. */
+	server->host = strncmp(device, "verbs", 5) == 0 ? "10.77.0.1" : "127.0.0.1";
+	server->url = is_shm ? "shm:linear" : server->host;
+	server->port = strstr(device, "tcp") ? -1 : 12345;
 	CHECK_EQ(setenv("REMORA_SHM_DIR", test_tmpdir(), 1), 0);
 	test_pipe_open(&server->pipe);
 	server->pid = test_spawn(serve, server);
@@ -357,6 +361,35 @@ static void test_fault_tcp_async(void)
 	run(&(struct run){.device = "fault:tcp", .plan = DELAYS "," DROPS, .is_async = true});
 }
 
+static void need_verbs(void)
+{
+	struct rmr_device_entry entries[16];
+	size_t count = rmr_device_list(entries, TEST_COUNT(entries));
+
+	for (size_t i = 0; i < count && i < TEST_COUNT(entries); i++)
+		if (entries[i].usable && strncmp(entries[i].name, "verbs", 5) == 0)
+			return;
+	TEST_SKIP("no RDMA adapter here; make test-verbs has some");
+}
+
+static void test_verbs_auto(void)
+{
+	need_verbs();
+	run(&(struct run){.device = "verbs"});
+}
+
+static void test_verbs_index(void)
+{
+	need_verbs();
+	run(&(struct run){.device = "verbs", .get_mode = KV_GET_INDEX});
+}
+
+static void test_verbs_kills(void)
+{
+	need_verbs();
+	run(&(struct run){.device = "verbs", .kills = true});
+}
+
 static void test_planted_stale_get(void)
 {
 	run(&(struct run){.device = "shm", .planted = PLANTED_STALE_GET});
@@ -374,26 +407,29 @@ static void test_planted_double_incr(void)
 
 static struct test tests[] = {
 	{"shm_auto", test_shm_auto},
-	{"shm_ask", test_shm_ask},
-	{"shm_index", test_shm_index},
-	{"shm_async", test_shm_async},
-	{"shm_kills", test_shm_kills},
-	{"tcp_auto", test_tcp_auto},
-	{"tcp_ask", test_tcp_ask},
+	{"shm_ask", test_shm_ask, TEST_SLOW},
+	{"shm_index", test_shm_index, TEST_SLOW},
+	{"shm_async", test_shm_async, TEST_SLOW},
+	{"shm_kills", test_shm_kills, TEST_SLOW},
+	{"tcp_auto", test_tcp_auto, TEST_SLOW},
+	{"tcp_ask", test_tcp_ask, TEST_SLOW},
 	{"tcp_index", test_tcp_index},
 	{"tcp_async", test_tcp_async},
-	{"tcp_kills", test_tcp_kills},
-	{"fault_shm_delays", test_fault_shm_delays},
-	{"fault_shm_drops", test_fault_shm_drops},
-	{"fault_shm_everything", test_fault_shm_everything},
-	{"fault_tcp_delays", test_fault_tcp_delays},
-	{"fault_tcp_tears", test_fault_tcp_tears},
-	{"fault_tcp_drops", test_fault_tcp_drops},
+	{"tcp_kills", test_tcp_kills, TEST_SLOW},
+	{"fault_shm_delays", test_fault_shm_delays, TEST_SLOW},
+	{"fault_shm_drops", test_fault_shm_drops, TEST_SLOW},
+	{"fault_shm_everything", test_fault_shm_everything, TEST_SLOW},
+	{"fault_tcp_delays", test_fault_tcp_delays, TEST_SLOW},
+	{"fault_tcp_tears", test_fault_tcp_tears, TEST_SLOW},
+	{"fault_tcp_drops", test_fault_tcp_drops, TEST_SLOW},
 	{"fault_tcp_everything", test_fault_tcp_everything},
-	{"fault_tcp_async", test_fault_tcp_async},
+	{"fault_tcp_async", test_fault_tcp_async, TEST_SLOW},
+	{"verbs_auto", test_verbs_auto, TEST_SLOW},
+	{"verbs_index", test_verbs_index, TEST_SLOW},
+	{"verbs_kills", test_verbs_kills, TEST_SLOW},
 	{"planted_stale_get_is_found", test_planted_stale_get},
-	{"planted_lost_put_is_found", test_planted_lost_put},
-	{"planted_double_incr_is_found", test_planted_double_incr},
+	{"planted_lost_put_is_found", test_planted_lost_put, TEST_SLOW},
+	{"planted_double_incr_is_found", test_planted_double_incr, TEST_SLOW},
 };
 
 int main(int argc, char **argv)

@@ -71,6 +71,8 @@ static void connect_client(struct worker *me)
 				       .timeout_ms = load->fault_plan ? 1000 : 5000};
 	int status = KV_OK;
 
+	options.timeout_ms *= (int)TEST_TIME_FACTOR;
+	options.connect_timeout_ms = 5000 * (int)TEST_TIME_FACTOR;
 	me->client = kv_client_create_with(CONN_MODE_AUTO, &options);
 	CHECK(me->client);
 	/* The plan may cut the connection while it is made. */
