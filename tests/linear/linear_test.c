@@ -10,6 +10,7 @@
  * REMORA_SOAK_SECONDS=N lets each run take N seconds instead of one.
  */
 #include <inttypes.h>
+#include <remora/fabric.h>
 #include <remora/server.h>
 #include <stdlib.h>
 #include <string.h>
