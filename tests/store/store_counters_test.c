@@ -2,6 +2,7 @@
  * Counters: sums, ranges, texts that become counters, and cells that are not used again too early.
  */
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -272,6 +273,59 @@ static void test_swap(void)
 	test_store_close(&test);
 }
 
+struct counting {
+	struct store *store;
+	atomic_bool stop;
+};
+
+static void *count_on(void *argument)
+{
+	struct counting *counting = argument;
+	struct store_worker *worker;
+	int64_t sum;
+
+	CHECK_OK(store_worker_open(counting->store, &worker));
+	while (!atomic_load(&counting->stop)) {
+		enum store_status status = store_add(worker, "n", 1, 1, &sum, NULL);
+
+		CHECK(status == STORE_OK || status == STORE_NO_MEMORY);
+	}
+	store_worker_close(worker);
+	return NULL;
+}
+
+/* A text that is about to become a counter, and is replaced by one meanwhile: that one is counted
+ * on, and not made into another, by which counts of peers would be lost. */
+static void test_text_becomes_a_counter_twice(void)
+{
+	struct store_put put = {.key = "n", .key_length = 1, .value = "5", .value_length = 1};
+	struct test_store test;
+	struct counting counting = {0};
+	pthread_t thread;
+
+	test_store_open(&test, 4 * MIB, STORE_REJECT);
+	counting.store = test.store;
+	CHECK_EQ(pthread_create(&thread, NULL, count_on, &counting), 0);
+	for (int i = 0; i < (TEST_HAS_SANITIZER ? 20000 : 200000); i++) {
+		struct store_info info, later;
+		int64_t sum;
+
+		CHECK_EQ(store_put(test.worker, &put, NULL), STORE_OK);
+		CHECK_EQ(store_delete(test.worker, "n", 1, 0, NULL), STORE_OK);
+		CHECK_EQ(store_add(test.worker, "n", 1, 1, &sum, &info), STORE_OK);
+		for (int look = 0; look < 3; look++) {
+			CHECK_EQ(store_stat(test.worker, "n", 1, &later), STORE_OK);
+			CHECK_EQ(later.version, info.version);
+		}
+		CHECK_EQ(store_delete(test.worker, "n", 1, 0, NULL), STORE_OK);
+		/* Nobody remembers cells here. */
+		store_cells_release(test.store, store_cells_ticket(test.store));
+	}
+	atomic_store(&counting.stop, true);
+	pthread_join(thread, NULL);
+	test_store_close(&test);
+}
+
 /* ------------------------------------------------------------------------------------------
  * Cells
  */
@@ -391,6 +445,7 @@ static const struct test tests[] = {
 	{"texts", test_texts},
 	{"text_with_ttl", test_text_with_ttl},
 	{"swap", test_swap},
+	{"text_becomes_a_counter_twice", test_text_becomes_a_counter_twice},
 	{"gone_cells_and_tickets", test_gone},
 	{"out_of_cells", test_out_of_cells},
 	{"private_cells", test_private_cells},
