@@ -3,6 +3,7 @@
  *
  *	client.c	creating, options, errors, figures
  *	target.c	what a server's name means: which transports to try, and where
+ *	device.c	devices that the clients of a process share
  *	link.c		one connection: device, greeting, what the server lets us reach
  *	call.c		operations under way: beginning, sending, ending
  *	wheel.c		what comes in: replies, READs that are done, lost connections

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "client/device.h"
 #include "client/internal.h"
 
 #define MAX_SLOT     65536u
@@ -34,7 +35,7 @@ static void link_close(struct link *link)
 	rmr_arena_close(link->buffer);
 	rmr_arena_close(link->slots);
 	rmr_queue_close(link->queue);
-	rmr_device_close(link->device);
+	device_give(link->device);
 	extents_fini(&link->buffer_space);
 	extents_fini(&link->landing_space);
 	free(link);
@@ -310,7 +311,7 @@ static enum rmr_status open_queue(struct link *link, const struct target *target
 	const struct rmr_device_info *info;
 	enum rmr_status status;
 
-	status = rmr_device_open(target->device, NULL, &link->device);
+	status = device_take(target->device, &link->device);
 	if (status != RMR_OK)
 		return status;
 	info = rmr_device_info(link->device);

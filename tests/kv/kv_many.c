@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "fixture.h"
 
@@ -94,6 +95,37 @@ static void test_two_clients_one_worker(void)
 		 1);
 }
 
+/* Hundreds of clients of one process, and all are served. */
+static void test_crowd(void)
+{
+	const int count = TEST_HAS_SANITIZER || TEST_TIME_FACTOR >= 10 ? 60 : 1000;
+	kv_client_options_t options = {.window = 4, .cache_entries = 64};
+	kv_client_t **clients = calloc((size_t)count, sizeof(kv_client_t *));
+	kv_server_options_t server_options = {.workers = 2};
+	struct rlimit limit;
+	struct server server;
+	int64_t sum = 0;
+
+	CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	limit.rlim_cur = limit.rlim_max;
+	CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	if (limit.rlim_cur < (rlim_t)count * 16)
+		TEST_SKIP("only %d descriptors are permitted", (int)limit.rlim_cur);
+	server_start(&server, &server_options);
+	for (int i = 0; i < count; i++)
+		clients[i] = client_open(&server, &options);
+	CHECK_EQ(client_figure(clients[0], "clients"), count);
+	for (int round = 0; round < 3; round++)
+		for (int i = 0; i < count; i++)
+			CHECK_KV(clients[i], kv_client_incr(clients[i], KEY("all"), 1, &sum),
+				 KV_OK);
+	CHECK_EQ(sum, 3 * count);
+	for (int i = 0; i < count; i++)
+		kv_client_destroy(clients[i]);
+	free(clients);
+	server_stop(&server);
+}
+
 /* More than it takes are told so; when one goes there is room again. */
 static void test_too_many_clients(void)
 {
@@ -164,6 +196,7 @@ static void test_counters_come_and_go(void)
 const struct test many_tests[] = {
 	{"64_clients", test_64_clients, 0, 120},
 	{"two_clients_one_worker", test_two_clients_one_worker},
+	{"crowd", test_crowd, TEST_SLOW, 120},
 	{"too_many_clients", test_too_many_clients},
 	{"counters_come_and_go", test_counters_come_and_go},
 	{0},

@@ -12,7 +12,9 @@
  */
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "base/size.h"
 #include "base/version.h"
@@ -52,7 +54,18 @@ static void print_statistics(kv_server_t *server)
 		return;
 	}
 	fprintf(stderr, "%s", text);
-	kv_free(text);
+	free(text);
+}
+
+/* Every client needs some descriptors: as many as are permitted. */
+static void raise_descriptor_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+		limit.rlim_cur = limit.rlim_max;
+		(void)setrlimit(RLIMIT_NOFILE, &limit);
+	}
 }
 
 /* The signals that are ours. Whoever reads our output may go away: that ends nothing. */
@@ -88,6 +101,7 @@ int main(int argc, char **argv)
 	int number;
 
 	server_parse(argc, argv, &options);
+	raise_descriptor_limit();
 	take_signals(&ours);
 	if (kv_server_create(&options, &server) != KV_OK)
 		return failed();

@@ -1,0 +1,15 @@
+/*
+ * Devices of this process: clients that use the same one share it, with its helper thread and its
+ * protection domain. Any thread.
+ */
+#ifndef CLIENT_DEVICE_H
+#define CLIENT_DEVICE_H
+
+#include <remora/fabric.h>
+
+/* As rmr_device_open(). */
+RMR_MUST_CHECK enum rmr_status device_take(const char *name, struct rmr_device **device);
+/* Closes it if nobody else has it. Legal on NULL. */
+void device_give(struct rmr_device *device);
+
+#endif
