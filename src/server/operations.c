@@ -267,8 +267,8 @@ void operation_scan(struct exchange *exchange)
 	exchange->reply->number = header->argument;
 	exchange->reply->server_time_ms = store_clock_ms(exchange->worker->server->store);
 	store_scan(exchange->store, &exchange->reply->number, keys ? keys : 1, add_entry, exchange);
-	/* Keys of one place are told together. Two of the longest always fit; that three of them share
-	 * bucket and tag is as good as impossible, but then it must not go on for ever. */
+	/* Keys of one place are told together. Two of the longest always fit; that three of them
+	 * share bucket and tag is as good as impossible, but then it must not go on for ever. */
 	if (!exchange->length && exchange->reply->number &&
 	    exchange->reply->number == header->argument)
 		exchange_fail(exchange, KV_INTERNAL,

@@ -243,8 +243,8 @@ static enum store_status convert(struct store_worker *worker, const void *key, s
 	int64_t number, sum_of_both;
 	uint64_t now;
 
-	/* It has become a counter meanwhile, whose text this is. Made into another one, it would lose
-	 * what others count in its cell until then. */
+	/* It has become a counter meanwhile, whose text this is. Made into another one, it would
+	 * lose what others count in its cell until then. */
 	if (status == STORE_OK && old.cell != STORE_NO_CELL)
 		return STORE_CONFLICT;
 	if (status == STORE_NO_ROOM ||
