@@ -17,6 +17,14 @@ static void stop_process(pid_t pid)
 	test_sleep_ms(50);
 }
 
+/* A client over tcp has a helper thread, and a process with threads cannot start one that has some
+ * under the thread sanitizer. */
+static void need_fork(void)
+{
+	if (TEST_HAS_TSAN && !setup_is_shm())
+		TEST_SKIP("the thread sanitizer does not permit threads after fork");
+}
+
 /* Keeps everything that a client can keep, and waits to be killed. */
 static void hold(void *argument)
 {
@@ -48,6 +56,7 @@ static void test_death_of_clients(void)
 	kv_client_t *client;
 	size_t room = sizeof(got);
 
+	need_fork();
 	server_start(&server, NULL);
 	client = client_open(&server, NULL);
 	value_fill(value, sizeof(value), 5);
@@ -86,6 +95,7 @@ static void test_death_of_the_server(void)
 	char value[16];
 	size_t room = sizeof(value);
 
+	need_fork();
 	server_start(&server, NULL);
 	client = client_open(&server, &options);
 	CHECK_KV(client, kv_client_put(client, KEY("k"), KEY("old")), KV_OK);
@@ -177,6 +187,7 @@ static void test_batch_without_answers(void)
 	kv_client_t *client;
 	uint64_t begin;
 
+	need_fork();
 	server_start(&server, NULL);
 	client = client_open(&server, &options);
 	for (int i = 0; i < KEYS; i++) {

@@ -346,6 +346,9 @@ static void run(size_t size, enum store_on_full on_full, uint64_t keys, size_t l
 	struct model model = {.keys = keys, .longest = longest, .may_lose = on_full == STORE_EVICT};
 	struct store_stats stats;
 
+	/* One thread: there is nothing to race with. */
+	if (TEST_HAS_TSAN)
+		steps /= 10;
 	test_rng_init(&model.rng, size + keys);
 	test_store_open(&model.test, size, on_full);
 	model.test.options.clock_ms = test_clock_ms;
