@@ -219,31 +219,29 @@ static bool reach_again(struct kv_client *client, uint64_t deadline_ns)
 int kv_client_poll(kv_client_t *client, kv_result_t *results, int max, int timeout_ms)
 {
 	uint64_t deadline_ns = 0;
-	int count;
 
 	if (!results || max < 1)
 		return 0;
 	call_turn(client, 0);
-	for (;;) {
-		if (!client->async_under_way)
-			return 0;
-		count = take_results(client, results, max);
+	for (bool is_last = false; client->async_under_way;) {
+		int count = take_results(client, results, max);
+
 		if (count)
 			return count;
 		if (!deadline_ns)
 			deadline_ns = clock_deadline_ns(timeout_ms < 0 ? client->options.timeout_ms
 								       : timeout_ms);
+		/* Whoever waits as long as operations may take is told of those that are late. */
 		count = take_late(client, results, max);
-		if (count)
+		if (count || is_last)
 			return count;
 		/* What was interrupted goes on as soon as the server is there again. */
 		if (client->link || reach_again(client, deadline_ns))
 			calls_resume(client);
-		count = take_results(client, results, max);
-		if (count || clock_passed(deadline_ns))
-			return count;
 		call_turn(client, MIN(clock_remaining_ms(deadline_ns), 100));
+		is_last = clock_passed(deadline_ns);
 	}
+	return 0;
 }
 
 /* ------------------------------------------------------------------------------------------
