@@ -203,8 +203,7 @@ static void test_batch_without_answers(void)
 		 KV_OK);
 	for (int i = 0; i < KEYS; i++)
 		CHECK_EQ(statuses[i], KV_TIMEOUT);
-	/* The window is full of what is late; still a put ends, and survives the end of the link.
-	 * */
+	/* The window is full of what is late; still a put ends, and outlives the link. */
 	CHECK_EQ(kv_client_put(client, KEY("k"), KEY("v")), KV_TIMEOUT);
 	CHECK(clock_now_ns() - begin < 5000000000u * TEST_TIME_FACTOR);
 	test_kill(server.pid);
