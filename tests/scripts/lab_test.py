@@ -170,7 +170,7 @@ def test_skips_are_named(_root):
     report = testreport.Report()
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            suite.run(report, lab_too=True)
+            suite.run(report, long_too=True)
     finally:
         suite.check_build = original
     names = [entry[0] for entry in suite.PROGRAMS] + [script.stem for script in suite.SCRIPTS]
