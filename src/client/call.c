@@ -153,19 +153,15 @@ void call_abandon(struct kv_client *client, struct call *call)
 		call_end(client, call);
 }
 
-bool call_conflicts(const struct kv_client *client, const struct call *except, uint64_t hash,
-		    bool with_reads)
+bool call_conflicts(const struct kv_client *client, const struct call *except, uint64_t hash)
 {
-	if (!client->changes_under_way && !(with_reads && client->reads_under_way))
+	if (!client->changes_under_way)
 		return false;
 	for (unsigned i = 0; i < client->window; i++) {
 		const struct call *call = &client->calls[i];
 
-		if (call == except || call->state == CALL_FREE || call->state == CALL_DONE ||
-		    call->hash != hash)
-			continue;
-		if (call->is_change ||
-		    (with_reads && call->request.op == KV_OP_GET && call->state != CALL_ASKED))
+		if (call != except && call->is_change && call->hash == hash &&
+		    call->state != CALL_FREE && call->state != CALL_DONE)
 			return true;
 	}
 	return false;
@@ -346,7 +342,6 @@ int call_post_read(struct kv_client *client, struct call *call, struct rmr_work 
 	call->state = state;
 	call->was_sent |= state == CALL_COUNTING;
 	call->round_trips++;
-	client->reads_under_way++;
 	if (post(client, work, call->is_async))
 		return KV_OK;
 	return client_lost(client);

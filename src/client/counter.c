@@ -85,8 +85,7 @@ static int count_one_sided(struct kv_client *client, const void *key, size_t key
 	struct call *call;
 	int status;
 
-	if (!client_is_heard(client) || !client->link->cells ||
-	    call_conflicts(client, NULL, hash, false))
+	if (!client_is_heard(client) || !client->link->cells || call_conflicts(client, NULL, hash))
 		return KV_AGAIN;
 	place = locations_find(&client->locations, hash);
 	if (!place || place->cell == LOCATION_NO_CELL ||

@@ -78,8 +78,7 @@ int get_mapped(struct kv_client *client, const void *key, size_t key_length, voi
 		client_check(client);
 	if (__builtin_expect(!client->reader, 0))
 		return KV_AGAIN;
-	if (client->changes_under_way &&
-	    call_conflicts(client, NULL, client_hash(key, key_length), false))
+	if (client->changes_under_way && call_conflicts(client, NULL, client_hash(key, key_length)))
 		return KV_AGAIN;
 	status = reader_get(client->reader, key, key_length, value, *length, &item);
 	if (status == READER_ASK)
@@ -365,9 +364,8 @@ static void get_take(struct kv_client *client, struct call *call, const struct k
 			    (reply->flags & KV_PUSHED
 				     ? reply->value_length > call->buffer.length
 				     : reply->value_length != view->value_length)) {
-		call->status = client_fail(client, KV_PROTOCOL,
-					   "a value of another length than it "
-					   "says");
+		call->status =
+			client_fail(client, KV_PROTOCOL, "a value of another length than it says");
 		return;
 	}
 	if (reply->value_length && call->value)
@@ -381,8 +379,7 @@ static int get_start(struct kv_client *client, struct call *call)
 
 	call->is_direct = false;
 	if (!call->must_ask && link->arena && !link->is_mapped &&
-	    client->options.get_mode != KV_GET_ASK &&
-	    !call_conflicts(client, call, call->hash, false)) {
+	    client->options.get_mode != KV_GET_ASK && !call_conflicts(client, call, call->hash)) {
 		status = location_start(client, call);
 		if (status == KV_AGAIN && client->options.get_mode == KV_GET_INDEX)
 			status = index_start(client, call);

@@ -236,7 +236,6 @@ struct kv_client {
 	unsigned first_free;	  /* where to look for one */
 	unsigned calls_under_way; /* not free */
 	unsigned changes_under_way; /* of these, changing something */
-	unsigned reads_under_way;   /* of these, one-sided */
 	unsigned async_under_way;   /* submitted, and their result not polled yet */
 	bool has_held;		    /* posted with RMR_MORE */
 	int turning;		    /* call_turn() is at work: links stay */
@@ -337,9 +336,8 @@ static inline void client_end_operation(struct kv_client *client, uint64_t outer
 	client->deadline_ns = outer_ns;
 }
 
-/* Whether another call that changes this key is under way; with_reads: or reads it one-sidedly. */
-bool call_conflicts(const struct kv_client *client, const struct call *except, uint64_t hash,
-		    bool with_reads);
+/* Whether another call that changes this key is under way. */
+bool call_conflicts(const struct kv_client *client, const struct call *except, uint64_t hash);
 
 /* ------------------------------------------------------------------------------------------
  * The rest

@@ -34,6 +34,9 @@ static size_t landing_limit(const struct kv_client *client)
 	const struct link *link = client->link;
 	size_t landing = MIN(link->welcome.landing_size, client->options.landing_limit);
 
+	/* What was asked for, and what was given. */
+	if (link->landing)
+		landing = MIN(landing, rmr_remote_length(link->landing));
 	landing = MIN(landing, client->options.buffer_size);
 	landing = MIN(landing, rmr_device_info(link->device)->max_transfer);
 	if (link->has_no_landing || landing < sizeof(struct kv_request))

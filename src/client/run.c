@@ -202,6 +202,5 @@ void calls_drop(struct kv_client *client)
 	}
 	for (unsigned i = 0; client->by_id && i < client->id_slots; i++)
 		client->by_id[i] = NULL;
-	client->reads_under_way = 0;
 	client->async_under_way = 0;
 }

@@ -4,7 +4,7 @@
  *
  * It may be turned while it is turning, by somebody who needs room to post or space in a buffer.
  * Then only the outermost turn draws the consequences of a lost link, as the others still use it.
- * / */
+ */
 #include <stdio.h>
 #include <string.h>
 #include <sys/param.h>
@@ -17,6 +17,7 @@
 #define MAX_BACKOFF_MS 500u
 /* A link that did not live longer counts as an attempt that failed. */
 #define SHORT_LIFE_NS 20000000u
+#define MAX_TIME_MS   ((uint64_t)1 << 48) /* as an item's expiry */
 
 /* What a call that nobody waits for any more has got on the server is given back. */
 static void keep_leftover(struct kv_client *client, const struct call *call)
@@ -43,7 +44,8 @@ static void take_reply(struct kv_client *client, struct call *call,
 	int status = view->header.status;
 
 	call->reply = view->header;
-	if (!link->is_mapped) {
+	/* A time beyond all reason is not calculated with. */
+	if (!link->is_mapped && view->header.server_time_ms < MAX_TIME_MS) {
 		link->clock_set_ms = (int64_t)call->sent_ms;
 		link->clock_ahead_ms =
 			(int64_t)view->header.server_time_ms + 1 - link->clock_set_ms;
@@ -108,7 +110,6 @@ static void handle_read(struct kv_client *client, const struct rmr_completion *c
 	/* What failed is followed by the loss of the link. */
 	if (completion->status != RMR_OK)
 		return;
-	client->reads_under_way--;
 	if (call->read_done)
 		call->read_done(client, call);
 	else
@@ -121,6 +122,9 @@ static void handle(struct kv_client *client, const struct rmr_completion *comple
 
 	switch (completion->op) {
 	case RMR_OP_RECV:
+		/* There is no message then; that the link is lost is told next. */
+		if (completion->status != RMR_OK)
+			break;
 		if (!link->is_lost)
 			handle_message(client, completion);
 		rmr_recv_release(link->queue, completion->data);
@@ -191,7 +195,6 @@ void calls_after_loss(struct kv_client *client)
 		call_lost(client, &client->calls[i], client->link);
 	for (unsigned i = 0; i < client->id_slots; i++)
 		client->by_id[i] = NULL;
-	client->reads_under_way = 0;
 	client->leftover_count = 0;
 	link_drop(client);
 }
@@ -226,11 +229,13 @@ static void tell_cells(struct kv_client *client)
 static void tell_leftovers(struct kv_client *client)
 {
 	while (client->leftover_count) {
-		struct leftover *last = &client->leftovers[client->leftover_count - 1];
+		/* Taken out first: while it is told others may come. */
+		struct leftover last = client->leftovers[--client->leftover_count];
 
-		if (!call_tell(client, last->op, last->argument, false))
+		if (!call_tell(client, last.op, last.argument, false)) {
+			client->leftovers[client->leftover_count++] = last;
 			return;
-		client->leftover_count--;
+		}
 	}
 }
 

@@ -467,7 +467,8 @@ static bool make_high_page(struct store_worker *worker)
 /*
  * An index that cannot grow only gets slower, so growing does not wait for others who make room,
  * nor does it try again and again: each failure lets many calls pass. A key that finds no place at
- * all needs the page now. / */
+ * all needs the page now.
+ */
 bool room_for_index(struct store_worker *worker, bool is_needed)
 {
 	struct store *store = worker->store;

@@ -473,4 +473,7 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # Servers that are killed leave their socket files: where nobody else looks for them.
+    with tempfile.TemporaryDirectory(prefix="kv-shm-") as shm_directory:
+        os.environ["REMORA_SHM_DIR"] = shm_directory
+        sys.exit(main())
