@@ -245,7 +245,7 @@ static void run(const struct run *run)
 {
 	struct driver driver = {.run = run};
 	int seconds = soak_seconds() ? soak_seconds() : RUN_SECONDS;
-	uint64_t deadline_ns = clock_deadline_ns(seconds * 1000);
+	uint64_t deadline_ns;
 
 	test_rng_init(&driver.rng, 1);
 	driver.history = history_create(MAX_CLIENTS, CAPACITY);
@@ -253,8 +253,11 @@ static void run(const struct run *run)
 			      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	CHECK(driver.history && driver.figures != MAP_FAILED);
 	start_server(&driver.server, run->device);
-	while (!driver.is_rejected && !clock_passed(deadline_ns))
+	/* One round at least, however long the server took to start. */
+	deadline_ns = clock_deadline_ns(seconds * 1000);
+	do
 		run_round(&driver);
+	while (!driver.is_rejected && !clock_passed(deadline_ns));
 	print_figures(&driver);
 	stop_server(&driver.server);
 	CHECK_EQ(driver.is_rejected, run->planted != PLANTED_NONE);
