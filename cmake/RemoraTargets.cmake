@@ -15,6 +15,7 @@ function(remora_program name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES")
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE remora-core)
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tools)
   install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endfunction()
 
