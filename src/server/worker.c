@@ -232,7 +232,7 @@ static int poll_queue(struct worker *worker, struct server_queue *queue)
 		return 1;
 	}
 	queue->quiet = 0;
-	worker->now_ms = store_clock_ms(worker->server->store);
+	worker->now_ms = store_clock_quick_ms(worker->server->store);
 	for (int i = 0; i < found; i++)
 		handle(queue, &completions[i]);
 	if (worker->touched)
@@ -267,7 +267,7 @@ static int take_turn(struct worker *worker, unsigned turn)
 /* Looks at the deadlines of all sessions, if it is time. */
 static void check_sessions(struct worker *worker)
 {
-	uint64_t now_ns = clock_now_ns();
+	uint64_t now_ns = clock_quick_ns();
 	bool unsettled = false;
 
 	if (now_ns < worker->next_check_ns)

@@ -300,6 +300,9 @@ void store_stats(struct store *store, struct store_stats *stats);
 
 /* Store time: that of the host. */
 uint64_t store_clock_ms(const struct store *store);
+/* The same by clock_quick_ns(): a millisecond off at most. Not for what decides whether an item is
+ * alive, on which all threads have to agree. */
+uint64_t store_clock_quick_ms(const struct store *store);
 
 /* Looks at everything: that each key is where it belongs, once, and that all counts are right. Only
  * when nothing else is under way; slow. Writes what is wrong to `why`. */
