@@ -50,7 +50,7 @@
 #define CLIENT_TRANSPORT_SIZE 1200
 #define CLIENT_MAX_TARGETS    20
 /* Calls beside those that the caller submits: our own, and what is needed to start others. */
-#define CLIENT_SPARE 4u
+#define CLIENT_SPARE 8u
 
 /* ------------------------------------------------------------------------------------------
  * Targets
@@ -428,6 +428,9 @@ int link_need_landing(struct kv_client *client);
 /* Registers the caller's memory, for long values, where that is cheap. False: it is copied. At most
  * one at a time: for what blocks. */
 bool link_register(struct kv_client *client, void *memory, size_t length);
+/* The same for a value that the server READs from there. */
+bool link_offer(struct kv_client *client, const void *value, size_t length,
+		struct rmr_descriptor *descriptor);
 /* When nothing uses it any more. If something does (its time was over) the link is lost. */
 void link_unregister(struct kv_client *client);
 /* Parts of both, for a call; waits until they are free. 0 bytes: none. */

@@ -58,7 +58,9 @@ static void take_reply(struct kv_client *client, struct call *call,
 	if (status > 0 || status < KV_AGAIN)
 		status = KV_INTERNAL;
 	call->status = status;
-	if (status != KV_OK && view->value && !call->is_abandoned)
+	/* Why a piece belongs to no put was in the reply to its PUT_BEGIN. */
+	if (status != KV_OK && view->value && !call->is_abandoned &&
+	    !(status == KV_INVALID && call->request.op == KV_OP_PUT_PIECE))
 		client_fail(client, status, "%.*s", (int)MIN(view->value_length, 500u),
 			    (const char *)view->value);
 	if (call->is_abandoned && status == KV_OK)

@@ -205,6 +205,10 @@ static inline void handle(struct server_queue *queue, const struct rmr_completio
 		if (completion->status == RMR_OK)
 			session_completed(session, completion->cookie);
 		break;
+	case RMR_OP_READ:
+		if (completion->status == RMR_OK)
+			draft_arrived(session, completion->cookie);
+		break;
 	case RMR_OP_DISCONNECT:
 		log_debug("%s is gone: %s", session->peer, rmr_status_text(completion->status));
 		session_end(session);

@@ -198,6 +198,8 @@ RMR_MUST_CHECK enum store_status store_draft_begin(struct store_worker *worker,
 void store_draft_hash_along(struct store_draft *draft, struct hash_stream *stream);
 /* Copies a piece of the value to its place, which must lie inside. */
 void store_draft_fill(struct store_draft *draft, size_t at, const void *bytes, size_t length);
+/* The next piece of the value has been written to its place by others, who are done with it. */
+void store_draft_filled(struct store_draft *draft, size_t length);
 
 /* Ends the draft, whatever it answers. ttl, condition and version are taken from put. */
 RMR_MUST_CHECK enum store_status store_draft_commit(struct store_worker *worker,
