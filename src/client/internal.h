@@ -349,6 +349,14 @@ static inline uint64_t client_begin_operation(struct kv_client *client)
 	return outer_ns;
 }
 
+/* The same for what is one call, but may have to connect first. */
+static inline uint64_t client_begin_connecting(struct kv_client *client)
+{
+	if (client->link && !client->link->is_lost)
+		return client->deadline_ns;
+	return client_begin_operation(client);
+}
+
 static inline void client_end_operation(struct kv_client *client, uint64_t outer_ns)
 {
 	client->deadline_ns = outer_ns;

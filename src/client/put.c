@@ -371,20 +371,13 @@ static int put_by_pull(struct kv_client *client, const void *key, size_t key_len
  * The calls
  */
 
-int kv_client_put_with(kv_client_t *client, const void *key, size_t key_length, const void *value,
-		       size_t value_length, const kv_put_options_t *options, kv_info_t *info)
+static int put(struct kv_client *client, const void *key, size_t key_length, const void *value,
+	       size_t value_length, const kv_put_options_t *options, kv_info_t *info)
 {
 	struct kv_reply reply;
 	struct call *call;
-	int status;
+	int status = client_need_link(client);
 
-	if (!key_is_right(key, key_length))
-		return client->last_status = KV_KEY_TOO_LONG;
-	if (!value && value_length)
-		return client_fail(client, KV_INVALID, "put: no value");
-	if (options && (unsigned)options->condition > KV_IF_VERSION)
-		return client_fail(client, KV_INVALID, "put: no such condition");
-	status = client_need_link(client);
 	if (status != KV_OK)
 		return status;
 	if (value_length > client->link->welcome.max_value)
@@ -410,6 +403,24 @@ int kv_client_put_with(kv_client_t *client, const void *key, size_t key_length, 
 		return put_in_pieces(client, key, key_length, value, value_length, options, info);
 	if (info && (status == KV_OK || status == KV_EXISTS || status == KV_CAS_FAILED))
 		info_from_reply(&reply, info);
+	return status;
+}
+
+int kv_client_put_with(kv_client_t *client, const void *key, size_t key_length, const void *value,
+		       size_t value_length, const kv_put_options_t *options, kv_info_t *info)
+{
+	uint64_t outer_ns;
+	int status;
+
+	if (!key_is_right(key, key_length))
+		return client->last_status = KV_KEY_TOO_LONG;
+	if (!value && value_length)
+		return client_fail(client, KV_INVALID, "put: no value");
+	if (options && (unsigned)options->condition > KV_IF_VERSION)
+		return client_fail(client, KV_INVALID, "put: no such condition");
+	outer_ns = client_begin_connecting(client);
+	status = put(client, key, key_length, value, value_length, options, info);
+	client_end_operation(client, outer_ns);
 	return status;
 }
 
