@@ -299,6 +299,9 @@ struct outcomes {
 	int count;
 };
 
+/* Of a reason, the clause that says why; what follows "; " is what to do about it. */
+int clause_length(const char *reason);
+
 struct outcome *outcome_add(struct outcomes *outcomes, enum path path, const char *device);
 /* From files alone, where nothing can be tried. */
 void outcomes_from_files(const struct machine *machine, struct outcomes *outcomes);

@@ -128,7 +128,7 @@ static bool is_unconditional(const char *line)
 struct nft_state {
 	char table[128], chain[64]; /* "inet filter", "input" */
 	bool is_input;
-	bool drops, drops_port, accepts_port;
+	bool policy_drops, drops, drops_port, accepts_port;
 	char at[200]; /* table and chain that drop */
 };
 
@@ -167,7 +167,7 @@ bool nft_blocks(const char *rules, const char *protocol, int port, char *fix, si
 		} else if (strstr(line, "hook input")) {
 			state.is_input = true;
 			if (strstr(line, "policy drop")) {
-				state.drops = true;
+				state.policy_drops = true;
 				snprintf(state.at, sizeof(state.at), "%s %s", state.table,
 					 state.chain);
 			}
@@ -175,6 +175,7 @@ bool nft_blocks(const char *rules, const char *protocol, int port, char *fix, si
 			nft_rule(&state, line, protocol, port);
 		}
 	}
+	state.drops |= state.policy_drops; /* which comes last */
 	if (!state.drops_port && (!state.drops || state.accepts_port))
 		return false;
 	snprintf(fix, size, "nft insert rule %s %s dport %d accept", state.at, protocol, port);
@@ -183,7 +184,7 @@ bool nft_blocks(const char *rules, const char *protocol, int port, char *fix, si
 
 bool iptables_blocks(const char *rules, const char *protocol, int port, char *fix, size_t size)
 {
-	bool drops = false, drops_port = false, accepts_port = false;
+	bool policy_drops = false, drops = false, drops_port = false, accepts_port = false;
 	char line[512], wanted[16];
 
 	snprintf(wanted, sizeof(wanted), "-p %s ", protocol);
@@ -193,16 +194,16 @@ bool iptables_blocks(const char *rules, const char *protocol, int port, char *fi
 		bool denies = strstr(line, "-j DROP") || strstr(line, "-j REJECT");
 
 		if (strcmp(line, "-P INPUT DROP") == 0)
-			drops = true;
+			policy_drops = true;
 		else if (set && strstr(line, wanted) && set_has(set, port)) {
 			accepts_port |= strstr(line, "-j ACCEPT") != NULL;
 			drops_port |= denies && !accepts_port;
-		} else if (strcmp(line, "-A INPUT -j ACCEPT") == 0 && !drops_port)
-			accepts_port = true;
+		} else if (strcmp(line, "-A INPUT -j ACCEPT") == 0)
+			accepts_port |= !drops;
 		else if (strncmp(line, "-A INPUT -j ", 12) == 0 && denies)
 			drops = true;
 	}
-	if (!drops_port && (!drops || accepts_port))
+	if (!drops_port && ((!drops && !policy_drops) || accepts_port))
 		return false;
 	snprintf(fix, size, "iptables -I INPUT -p %s --dport %d -j ACCEPT", protocol, port);
 	return true;

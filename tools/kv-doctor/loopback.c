@@ -362,13 +362,19 @@ static void add_unusable(const struct rmr_device_entry *entry, enum path want,
 			 struct report *report)
 {
 	bool named = strchr(entry->name, ':') != NULL;
-	int length = (int)strlen(entry->reason);
+	int length = named ? (int)strlen(entry->reason) : clause_length(entry->reason);
+	struct finding *finding;
 
-	if (!named && strstr(entry->reason, "; "))
-		length = (int)(strstr(entry->reason, "; ") - entry->reason);
-	report_add(report, GROUP, entry->name,
-		   named || is_wanted(want, entry->name) ? VERDICT_FAIL : VERDICT_NONE, "%.*s",
-		   length, entry->reason);
+	finding = report_add(report, GROUP, entry->name,
+			     named || is_wanted(want, entry->name) ? VERDICT_FAIL : VERDICT_NONE,
+			     "%.*s", length, entry->reason);
+	if (named)
+		report_fix(finding, "modprobe ib_uverbs && chmod 0666 /dev/infiniband/uverbs*");
+	else if (is_wanted(want, entry->name) && entry->reason[length])
+		report_fix(finding, "%s", entry->reason + length + strlen("; "));
+	else if (is_wanted(want, entry->name))
+		report_fix(finding, "apt-get install libibverbs-dev librdmacm-dev # and build "
+				    "Remora again");
 }
 
 void loopback_all(int timeout_ms, enum path want, struct report *report, struct outcomes *outcomes)

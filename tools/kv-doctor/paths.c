@@ -2,6 +2,7 @@
  * Which paths work, and which one clients would take: the order is that of CONN_MODE_AUTO, shared
  * memory on this host, then verbs, then TCP.
  */
+#include <stdarg.h>
 #include <string.h>
 
 #include "doctor.h"
@@ -139,63 +140,70 @@ static void add_verdict(struct report *report, enum path want, bool works_out, c
 		report_fix(finding, "%s", fix);
 }
 
-/* The first clause is why; what to do about it has been said above. */
-static const char *shorten(const char *reason, char *to, size_t size)
+int clause_length(const char *reason)
 {
 	const char *end = strstr(reason, "; ");
 
-	snprintf(to, size, "%.*s", end ? (int)(end - reason) : (int)strlen(reason), reason);
-	return to;
+	return end ? (int)(end - reason) : (int)strlen(reason);
+}
+
+__attribute__((format(printf, 3, 4))) static void append(char *text, size_t size,
+							 const char *format, ...)
+{
+	size_t length = strlen(text);
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(text + length, size - length, format, arguments);
+	va_end(arguments);
+}
+
+/* " (verbs: there is no adapter)", if it does not work. */
+static void append_why(char *text, size_t size, const struct outcomes *outcomes, enum path path)
+{
+	const char *reason = why_not(outcomes, path);
+
+	if (!works(outcomes, path))
+		append(text, size, " (%s: %.*s)", path_names[path], clause_length(reason), reason);
 }
 
 /* What clients of this machine take, and why nothing better. */
-static int describe(const struct outcomes *outcomes, char *text, size_t size)
+static void describe(const struct outcomes *outcomes, char *text, size_t size)
 {
-	bool shm = works(outcomes, PATH_SHM), verbs = works(outcomes, PATH_VERBS),
-	     tcp = works(outcomes, PATH_TCP);
-	const char *far = verbs ? find(outcomes, PATH_VERBS)->device : "tcp";
-	char why_verbs[160], why_shm[160];
+	bool verbs = works(outcomes, PATH_VERBS), tcp = works(outcomes, PATH_TCP);
+	const char *far = verbs ? find(outcomes, PATH_VERBS)->device : tcp ? "tcp" : "no path";
 
-	shorten(why_not(outcomes, PATH_VERBS), why_verbs, sizeof(why_verbs));
-	shorten(why_not(outcomes, PATH_SHM), why_shm, sizeof(why_shm));
-
-	if (!shm && !verbs && !tcp)
-		return snprintf(text, size, "clients here have no path to any server");
-	if (!verbs && !tcp)
-		return snprintf(text, size,
-				"clients here take shm to servers on this host, and have no path "
-				"to others (tcp: %s)",
-				why_not(outcomes, PATH_TCP));
-	return snprintf(text, size,
-			"clients here take %s to servers on this host%s%s%s, and %s to "
-			"others%s%s%s",
-			shm ? "shm" : far, shm ? "" : " (shm: ", shm ? "" : why_shm, shm ? "" : ")",
-			far, verbs ? "" : " (verbs: ", verbs ? "" : why_verbs, verbs ? "" : ")");
+	append(text, size, "clients here take %s to servers on this host",
+	       works(outcomes, PATH_SHM) ? "shm" : far);
+	append_why(text, size, outcomes, PATH_SHM);
+	append(text, size, ", and %s to others", far);
+	append_why(text, size, outcomes, PATH_VERBS);
+	if (!verbs)
+		append_why(text, size, outcomes, PATH_TCP);
 }
 
 bool outcomes_judge(const struct outcomes *outcomes, const struct config *config,
 		    struct report *report)
 {
-	char text[640], why[400];
-	size_t used = 0;
+	const char *name = path_names[config->want];
+	char text[640] = "";
 	bool good;
 
 	if (config->want == PATH_AUTO) {
 		good = works(outcomes, PATH_SHM) || works(outcomes, PATH_VERBS) ||
 		       works(outcomes, PATH_TCP);
 	} else {
-		const char *name = path_names[config->want];
+		const char *reason = why_not(outcomes, config->want);
 
 		good = works(outcomes, config->want);
-		if (!good) {
-			snprintf(text, sizeof(text), "%s, the wanted path, does not work: %s", name,
-				 shorten(why_not(outcomes, config->want), why, sizeof(why)));
-			add_verdict(report, config->want, false, text);
-			return false;
-		}
-		used = (size_t)snprintf(text, sizeof(text), "%s, the wanted path, works; ", name);
+		if (!good)
+			append(text, sizeof(text), "%s, the wanted path, does not work: %.*s", name,
+			       clause_length(reason), reason);
+		else
+			append(text, sizeof(text), "%s, the wanted path, works; ", name);
 	}
-	describe(outcomes, text + used, sizeof(text) - used);
+	if (good || config->want == PATH_AUTO)
+		describe(outcomes, text, sizeof(text));
 	add_verdict(report, config->want, good, text);
 	return good;
 }

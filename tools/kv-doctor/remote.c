@@ -27,6 +27,7 @@ struct remote {
 	struct report *report;
 	struct outcomes *outcomes;
 	struct target_list targets; /* what the name means by CONN_MODE_AUTO */
+	int port;		    /* as the name has it */
 	enum path only;		    /* a URL names its path; PATH_AUTO: it does not */
 	bool is_denied;		    /* of which has been told */
 };
@@ -80,6 +81,7 @@ static bool check_name(struct remote *remote)
 	address = remote->targets.targets[remote->targets.count - 1].address;
 	if (!address[0])
 		return true;
+	remote->port = atoi(strrchr(address, ':') + 1);
 	if (inet_resolve(address, false, &list) != RMR_OK) {
 		finding = report_add(remote->report, GROUP, "name", VERDICT_FAIL, "%s",
 				     error_chain());
@@ -185,10 +187,13 @@ static void add_round_trip(struct remote *remote, kv_client_t *client, struct ou
 static void add_no_connection(struct remote *remote, int status, const char *error,
 			      struct outcome *outcome)
 {
-	const struct config *config = remote->config;
-	bool wanted = config->want == outcome->path || remote->only == outcome->path;
+	bool wanted = remote->config->want == outcome->path || remote->only == outcome->path;
+	size_t length = strlen(outcome->device);
 	struct finding *finding;
 
+	/* A client that tried one device names it first. */
+	if (strncmp(error, outcome->device, length) == 0 && strncmp(error + length, ": ", 2) == 0)
+		error += length + 2;
 	snprintf(outcome->reason, sizeof(outcome->reason), "%s", error);
 	finding = report_add(remote->report, GROUP, outcome->device,
 			     wanted || status == KV_DENIED ? VERDICT_FAIL : VERDICT_WARN, "%s",
@@ -200,13 +205,15 @@ static void add_no_connection(struct remote *remote, int status, const char *err
 		report_fix(finding, "kv-server --version # on the server; here it is kv-doctor "
 				    "--version");
 	} else if (outcome->path == PATH_SHM) {
-		report_fix(finding, "kv-server --listen shm,tcp # on this host, by the same user, "
-				    "or with --any-user");
+		report_fix(finding,
+			   "kv-server -p %d # on this host, by the same user, or with "
+			   "--any-user",
+			   remote->port);
 	} else if (outcome->path == PATH_TCP) {
 		report_fix(finding,
 			   "kv-server -p %d # on the server; then its firewall: kv-doctor "
 			   "-p %d there",
-			   config->port, config->port);
+			   remote->port, remote->port);
 	} else {
 		report_fix(finding, "kv-doctor --want %s # on the server",
 			   path_names[outcome->path]);
@@ -233,6 +240,21 @@ static const char *no_way(const struct remote *remote, enum path path)
 	return reason;
 }
 
+static void add_no_way(struct remote *remote, enum path path, const char *reason)
+{
+	bool wanted = remote->config->want == path;
+	struct finding *finding = report_add(remote->report, GROUP, path_names[path],
+					     wanted ? VERDICT_FAIL : VERDICT_NONE, "%.*s",
+					     clause_length(reason), reason);
+
+	if (wanted && path == PATH_SHM)
+		report_fix(finding, "kv-doctor --server %s --want tcp # shm is for one host",
+			   remote->config->server);
+	else if (wanted)
+		report_fix(finding, "kv-doctor --want %s # tells what this machine needs",
+			   path_names[path]);
+}
+
 static void try_path(struct remote *remote, enum path path)
 {
 	struct outcome *outcome = outcome_add(remote->outcomes, path, path_names[path]);
@@ -245,9 +267,7 @@ static void try_path(struct remote *remote, enum path path)
 	if (reason) {
 		snprintf(outcome->reason, sizeof(outcome->reason), "%s", reason);
 		if (remote->only == PATH_AUTO)
-			report_add(remote->report, GROUP, outcome->device,
-				   remote->config->want == path ? VERDICT_FAIL : VERDICT_NONE, "%s",
-				   reason);
+			add_no_way(remote, path, reason);
 		return;
 	}
 	client = make_client(remote->config, modes[path]);
@@ -280,7 +300,7 @@ static uint64_t figure(const char *text, const char *name)
 static void check_stats(struct remote *remote, kv_client_t *client)
 {
 	char *text, memory[SIZE_TEXT_LENGTH], free_memory[SIZE_TEXT_LENGTH];
-	uint64_t clients, clients_max;
+	uint64_t clients, clients_max, workers;
 	struct finding *finding;
 	bool full;
 
@@ -292,12 +312,13 @@ static void check_stats(struct remote *remote, kv_client_t *client)
 	}
 	clients = figure(text, "clients");
 	clients_max = figure(text, "clients_max");
+	workers = figure(text, "workers");
 	full = clients_max && clients * 10 >= clients_max * 9;
 	finding = report_add(remote->report, GROUP, "limits", full ? VERDICT_WARN : VERDICT_OK,
 			     "protocol %u; %" PRIu64 " of %" PRIu64 " clients, %" PRIu64
-			     " workers, memory %s with %s free, up for %" PRIu64 " s",
-			     KV_PROTOCOL_VERSION, clients, clients_max, figure(text, "workers"),
-			     size_format(figure(text, "memory"), memory),
+			     " worker%s, memory %s with %s free, up for %" PRIu64 " s",
+			     KV_PROTOCOL_VERSION, clients, clients_max, workers,
+			     workers == 1 ? "" : "s", size_format(figure(text, "memory"), memory),
 			     size_format(figure(text, "memory_free"), free_memory),
 			     figure(text, "uptime_ms") / 1000);
 	if (full)
@@ -388,7 +409,8 @@ static void mark_failed(struct remote *remote, size_t first)
 void remote_check(const struct config *config, struct report *report, struct outcomes *outcomes,
 		  char *chosen, size_t size)
 {
-	struct remote remote = {.config = config, .report = report, .outcomes = outcomes};
+	struct remote remote = {
+		.config = config, .report = report, .outcomes = outcomes, .port = config->port};
 	size_t first = report->count;
 	struct finding *finding;
 
