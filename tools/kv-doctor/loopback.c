@@ -53,6 +53,7 @@ struct transfer {
 	struct far far;
 	uint64_t deadline_ns;
 	double latency_us, bytes_per_s;
+	char address[256]; /* where they met */
 };
 
 /* ------------------------------------------------------------------------------------------
@@ -214,6 +215,7 @@ static enum rmr_status meet(struct transfer *transfer)
 	struct rmr_completion completion;
 	enum rmr_status status;
 
+	snprintf(transfer->address, sizeof(transfer->address), "%s", address);
 	status = rmr_connect(transfer->queue, address, transfer->far.timeout_ms, NULL,
 			     &transfer->conn);
 	if (status != RMR_OK)
@@ -307,10 +309,34 @@ static enum rmr_status run(struct transfer *transfer, const char *device, const 
 	return status;
 }
 
-/* What may put a failed transfer right. */
-static void fix_transfer(struct finding *finding, enum path path, enum rmr_status status)
+/* What a check of this adapter has said to do already; NULL: all of it was well. */
+static const char *known_fix(const struct report *report, const char *device)
 {
-	if (path == PATH_SHM && status == RMR_DENIED)
+	const char *adapter = strchr(device, ':');
+	char name[64];
+
+	if (!adapter)
+		return NULL;
+	snprintf(name, sizeof(name), "%.*s", (int)strcspn(adapter + 1, ","), adapter + 1);
+	for (size_t i = 0; i < report->count; i++) {
+		const struct finding *finding = &report->findings[i];
+
+		if (finding->verdict == VERDICT_FAIL && strcmp(finding->group, GROUP) != 0 &&
+		    strstr(finding->check, name))
+			return finding->fix;
+	}
+	return NULL;
+}
+
+/* What may put a failed transfer right. */
+static void fix_transfer(const struct report *report, struct finding *finding, enum path path,
+			 enum rmr_status status)
+{
+	const char *known = known_fix(report, finding->check);
+
+	if (known)
+		report_fix(finding, "%s", known);
+	else if (path == PATH_SHM && status == RMR_DENIED)
 		report_fix(finding, "export REMORA_SHM_DIR=$HOME/.remora");
 	else if (path == PATH_TCP)
 		report_fix(finding, "ip link set dev lo up");
@@ -321,6 +347,14 @@ static void fix_transfer(struct finding *finding, enum path path, enum rmr_statu
 	else
 		report_fix(finding, "REMORA_LOG=debug kv-doctor --want %s # tells more",
 			   path_names[path]);
+}
+
+/* Of "10.0.0.1:7471". */
+static int host_length(const char *address)
+{
+	const char *colon = strrchr(address, ':');
+
+	return colon ? (int)(colon - address) : (int)strlen(address);
 }
 
 static void try_device(const char *device, enum path path, int timeout_ms, struct report *report,
@@ -342,14 +376,17 @@ static void try_device(const char *device, enum path path, int timeout_ms, struc
 	outcome->works = status == RMR_OK;
 	if (status == RMR_OK) {
 		report_add(report, GROUP, device, VERDICT_OK,
-			   "%u MiB there and back are right; a READ takes %.1f us, and %.2f GB/s",
-			   BLOCKS, transfer.latency_us, transfer.bytes_per_s / 1e9);
+			   "%u MiB there and back are right; a READ takes %.1f us, %.2f GB/s%s%.*s",
+			   BLOCKS, transfer.latency_us, transfer.bytes_per_s / 1e9,
+			   path == PATH_SHM || path == PATH_TCP ? "" : " by ",
+			   path == PATH_SHM || path == PATH_TCP ? 0 : host_length(transfer.address),
+			   transfer.address);
 		return;
 	}
 	if (!outcome->reason[0])
 		snprintf(outcome->reason, sizeof(outcome->reason), "%s", rmr_status_text(status));
-	fix_transfer(report_add(report, GROUP, device, VERDICT_FAIL, "%s", outcome->reason), path,
-		     status);
+	fix_transfer(report, report_add(report, GROUP, device, VERDICT_FAIL, "%s", outcome->reason),
+		     path, status);
 }
 
 static bool is_wanted(enum path want, const char *device)

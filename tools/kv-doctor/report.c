@@ -71,8 +71,8 @@ void report_free(struct report *report)
  * For people
  */
 
-/* Writes words into lines that begin in column `indent`; the first begins where the cursor is, which
- * is `column`. */
+/* Writes words into lines that begin in column `indent`; the first begins where the cursor is, in
+ * `column`. */
 static void write_wrapped(FILE *file, const char *text, int column, int indent, int width)
 {
 	bool fresh = true;

@@ -2,9 +2,14 @@
  * kv-doctor's parts, without a machine: rules of firewalls, the choice of a GID, what speaks
  * against an adapter, and how findings are shown. And its transfers, for the sanitizers to see;
  * kv_doctor_test.py drives the program.
+ *
+ *	kv_doctor_parts_test		anywhere
+ *	kv_doctor_parts_test guest	in the lab's guest (scripts/lab/suite.py): what it finds of
+ *					real adapters; it takes a link away, and gives it back
  */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "harness/test.h"
 #include "kv-doctor/doctor.h"
@@ -237,6 +242,75 @@ static void test_transfers(void)
 	report_free(&report);
 }
 
+/* ------------------------------------------------------------------------------------------
+ * In the guest
+ */
+
+static void examine(struct report *report, struct outcomes *outcomes)
+{
+	static struct machine machine;
+
+	machine_gather(&machine, "");
+	check_modules(&machine, PATH_VERBS, report);
+	check_adapters(&machine, PATH_VERBS, report);
+	check_libraries(&machine, PATH_VERBS, report);
+	check_permissions(&machine, PATH_VERBS, report);
+	loopback_all(20000, PATH_VERBS, report, outcomes);
+	machine_free(&machine);
+}
+
+static const struct finding *find_finding(const struct report *report, const char *check)
+{
+	for (size_t i = 0; i < report->count; i++)
+		if (strcmp(report->findings[i].check, check) == 0)
+			return &report->findings[i];
+	TEST_FAIL("no finding %s", check);
+}
+
+static void test_adapters_are_fine(void)
+{
+	static struct outcomes outcomes;
+	struct report report = {0};
+
+	examine(&report, &outcomes);
+	for (size_t i = 0; i < report.count; i++)
+		if (report.findings[i].verdict == VERDICT_FAIL)
+			TEST_FAIL("%s: %s", report.findings[i].check, report.findings[i].text);
+	CHECK_STR(find_finding(&report, "rdma_rxe")->text, "loaded");
+	/* The GID that files tell is the one that the provider takes. */
+	CHECK_CONTAINS(find_finding(&report, "rxe0 port 1 GID")->text, "10.77.0.1, is used");
+	CHECK_CONTAINS(find_finding(&report, "verbs:rxe0")->text, " by 10.77.0.1");
+	CHECK_CONTAINS(find_finding(&report, "rxe1 port 1 GID")->text, "10.78.0.1, is used");
+	CHECK_CONTAINS(find_finding(&report, "verbs:rxe1")->text, " by 10.78.0.1");
+	CHECK_EQ(find_finding(&report, "verbs:rxe1,socket")->verdict, VERDICT_OK);
+	report_free(&report);
+}
+
+static void test_link_down(void)
+{
+	static struct outcomes outcomes;
+	struct report report = {0};
+	bool down = system("ip link set eth1 down") == 0;
+
+	if (down)
+		examine(&report, &outcomes);
+	CHECK_EQ(system("ip link set eth1 up && "
+			"ip -6 address replace fd78::1/64 dev eth1 nodad"),
+		 0);
+	CHECK(down);
+	CHECK_EQ(find_finding(&report, "rxe1 port 1")->verdict, VERDICT_FAIL);
+	CHECK_STR(find_finding(&report, "rxe1 port 1")->fix, "ip link set dev eth1 up");
+	CHECK_EQ(find_finding(&report, "verbs:rxe1")->verdict, VERDICT_FAIL);
+	CHECK_STR(find_finding(&report, "verbs:rxe1")->fix, "ip link set dev eth1 up");
+	CHECK_EQ(find_finding(&report, "verbs:rxe0")->verdict, VERDICT_OK);
+	report_free(&report);
+}
+
+static const struct test guest_tests[] = {
+	{"adapters_are_fine", test_adapters_are_fine},
+	{"link_down", test_link_down},
+};
+
 static const struct test tests[] = {
 	{"nft_rules", test_nft_rules},
 	{"iptables_rules", test_iptables_rules},
@@ -250,5 +324,14 @@ static const struct test tests[] = {
 
 int main(int argc, char **argv)
 {
-	return test_main(argc, argv, "doctor_test", tests, TEST_COUNT(tests));
+	bool in_guest = argc > 1 && strcmp(argv[1], "guest") == 0;
+
+	if (!in_guest)
+		return test_main(argc, argv, "kv_doctor_parts", tests, TEST_COUNT(tests));
+	if (access("/lab/lane", F_OK) != 0) {
+		fprintf(stderr, "this is not the lab's guest\n");
+		return 1;
+	}
+	return test_main(argc - 1, argv + 1, "kv_doctor_parts", guest_tests,
+			 TEST_COUNT(guest_tests));
 }
