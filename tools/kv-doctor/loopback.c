@@ -16,6 +16,7 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <remora/fabric.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,6 +32,7 @@
 #define LATENCY_MAX  200
 #define LATENCY_NS   UINT64_C(100000000)
 #define BANDWIDTH_NS UINT64_C(200000000)
+#define LOOK_MS	     50 /* how often the far side looks whether it is over */
 #define MAX_DEVICES  32
 
 struct far {
@@ -40,6 +42,7 @@ struct far {
 	struct rmr_conn *conn;
 	uint8_t *note; /* a place in the region for the descriptor, behind the blocks */
 	int timeout_ms;
+	atomic_bool stop; /* nobody comes any more; relaxed, for it only ends the waiting */
 	char reason[512]; /* "": all is well */
 };
 
@@ -79,20 +82,28 @@ static enum rmr_status far_greet(struct far *far)
 	return posted == 1 ? RMR_OK : posted < 0 ? (enum rmr_status)posted : RMR_LIMIT;
 }
 
+static bool far_is_over(struct far *far, uint64_t deadline_ns)
+{
+	return atomic_load_explicit(&far->stop, memory_order_relaxed) || clock_passed(deadline_ns);
+}
+
 static enum rmr_status far_serve(struct far *far)
 {
 	uint64_t deadline_ns = clock_deadline_ns(far->timeout_ms);
 	struct rmr_request *request;
 	struct rmr_completion completion;
-	enum rmr_status status = rmr_listener_next(far->listener, far->timeout_ms, &request);
+	enum rmr_status status;
 
+	do
+		status = rmr_listener_next(far->listener, LOOK_MS, &request);
+	while (status == RMR_TIMEOUT && !far_is_over(far, deadline_ns));
 	if (status != RMR_OK)
 		return status;
 	status = rmr_accept(request, far->queue, NULL, &far->conn);
 	if (status == RMR_OK)
 		status = far_greet(far);
-	while (status == RMR_OK && !clock_passed(deadline_ns)) {
-		if (rmr_wait(far->queue, &completion, 1, clock_remaining_ms(deadline_ns)) == 1 &&
+	while (status == RMR_OK && !far_is_over(far, deadline_ns)) {
+		if (rmr_wait(far->queue, &completion, 1, LOOK_MS) == 1 &&
 		    completion.op == RMR_OP_DISCONNECT)
 			break;
 	}
@@ -103,7 +114,9 @@ static void *far_main(void *argument)
 {
 	struct far *far = argument;
 
-	if (far_serve(far) != RMR_OK)
+	enum rmr_status status = far_serve(far);
+
+	if (status != RMR_OK && status != RMR_TIMEOUT) /* nobody came: the near side knows why */
 		snprintf(far->reason, sizeof(far->reason), "%s", error_chain());
 	rmr_conn_close(far->conn);
 	far->conn = NULL;
@@ -301,9 +314,10 @@ static enum rmr_status run(struct transfer *transfer, const char *device, const 
 	if (status != RMR_OK)
 		snprintf(reason, size, "%s", error_chain());
 	rmr_conn_close(transfer->conn);
+	atomic_store_explicit(&transfer->far.stop, true, memory_order_relaxed);
 	pthread_join(thread, NULL);
-	/* Who failed first knows more. */
-	if (status != RMR_OK && status != RMR_REFUSED && transfer->far.reason[0])
+	/* A far side that came so far as to fail knows more. */
+	if (status != RMR_OK && transfer->far.reason[0])
 		snprintf(reason, size, "%s", transfer->far.reason);
 	close_all(transfer);
 	return status;

@@ -94,50 +94,50 @@ static const char *why_not(const struct outcomes *outcomes, enum path path)
 /* Whether a failure could be why the path does not work. */
 static bool concerns(const struct finding *finding, enum path want)
 {
-	bool verbs = want == PATH_VERBS || want == PATH_SOCKET;
-
-	if (want == PATH_AUTO || strcmp(finding->group, "Server") == 0)
+	if (finding->verdict != VERDICT_FAIL || !finding->fix[0])
+		return false;
+	if (want == PATH_AUTO)
 		return true;
 	if (strncmp(finding->check, "shm", 3) == 0)
 		return want == PATH_SHM;
 	if (strncmp(finding->check, "tcp", 3) == 0)
 		return want == PATH_TCP;
-	return verbs;
+	return want == PATH_VERBS || want == PATH_SOCKET;
 }
 
-/* The fix of the first failure that has one; an adapter's before the modules that it would need. */
-static void take_fix(const struct report *report, enum path want, char *fix, size_t size)
+/* The first failure that could be why: of this group, if it has one. */
+static const struct finding *find_failure(const struct report *report, enum path want,
+					  const char *group)
 {
-	fix[0] = '\0';
-	for (size_t i = 0; i < report->count && want != PATH_SHM && want != PATH_TCP; i++) {
-		const struct finding *finding = &report->findings[i];
+	const struct finding *found = NULL;
 
-		if (strcmp(finding->group, "Adapters") == 0 && finding->verdict == VERDICT_FAIL) {
-			snprintf(fix, size, "%s", finding->fix);
-			return;
-		}
-	}
 	for (size_t i = 0; i < report->count; i++) {
 		const struct finding *finding = &report->findings[i];
 
-		if (finding->verdict == VERDICT_FAIL && finding->fix[0] &&
-		    concerns(finding, want)) {
-			snprintf(fix, size, "%s", finding->fix);
-			return;
-		}
+		if (!concerns(finding, want))
+			continue;
+		if (strcmp(finding->group, group) == 0)
+			return finding;
+		if (!found)
+			found = finding;
 	}
+	return found;
 }
 
-static void add_verdict(struct report *report, enum path want, bool works_out, const char *text)
+/* What failed in `group` comes first: an adapter's failure before that of the modules it would
+ * need, and a server's before all that is this machine's. */
+static void add_verdict(struct report *report, enum path want, bool works_out, const char *group,
+			const char *text)
 {
+	const struct finding *failure = find_failure(report, want, group);
 	struct finding *finding;
-	char fix[400];
+	char fix[sizeof(finding->fix)] = "";
 
-	take_fix(report, want, fix, sizeof(fix));
+	if (failure && !works_out)
+		memcpy(fix, failure->fix, sizeof(fix));
 	finding = report_add(report, GROUP, "path", works_out ? VERDICT_OK : VERDICT_FAIL, "%s",
 			     text);
-	if (!works_out)
-		report_fix(finding, "%s", fix);
+	report_fix(finding, "%s", fix);
 }
 
 int clause_length(const char *reason)
@@ -204,7 +204,7 @@ bool outcomes_judge(const struct outcomes *outcomes, const struct config *config
 	}
 	if (good || config->want == PATH_AUTO)
 		describe(outcomes, text, sizeof(text));
-	add_verdict(report, config->want, good, text);
+	add_verdict(report, config->want, good, "Adapters", text);
 	return good;
 }
 
@@ -223,6 +223,6 @@ bool outcomes_judge_server(const struct outcomes *outcomes, const struct config 
 		snprintf(text, sizeof(text), "clients here reach the server by %.500s", chosen);
 	else
 		snprintf(text, sizeof(text), "clients here do not reach the server at all");
-	add_verdict(report, config->want, good, text);
+	add_verdict(report, PATH_AUTO, good, "Server", text);
 	return good;
 }
