@@ -53,8 +53,7 @@ static const struct options_program program = {
 		       "whether it reaches a kv-server; tells how to put right what is wrong.",
 	.specs = specs,
 	.spec_count = OPTIONS_COUNT(specs),
-	.examples = "examples:\n"
-		    "  kv-doctor                        this machine\n"
+	.examples = "  kv-doctor                        this machine\n"
 		    "  kv-doctor --want verbs           why is there no RDMA?\n"
 		    "  kv-doctor --server 10.0.0.5      and the way to that server\n"
 		    "exit codes: 0 the wanted path works, 1 it does not, 2 wrong usage\n",

@@ -185,7 +185,7 @@ static void describe(const struct outcomes *outcomes, char *text, size_t size)
 bool outcomes_judge(const struct outcomes *outcomes, const struct config *config,
 		    struct report *report)
 {
-	const char *name = path_names[config->want];
+	const char *name = path_names[config->want], *group = "Adapters";
 	char text[640] = "";
 	bool good;
 
@@ -196,6 +196,9 @@ bool outcomes_judge(const struct outcomes *outcomes, const struct config *config
 		const char *reason = why_not(outcomes, config->want);
 
 		good = works(outcomes, config->want);
+		/* A program that was built without verbs needs no adapter first. */
+		if (strncmp(reason, "this build", 10) == 0)
+			group = "Transfers";
 		if (!good)
 			append(text, sizeof(text), "%s, the wanted path, does not work: %.*s", name,
 			       clause_length(reason), reason);
@@ -204,7 +207,7 @@ bool outcomes_judge(const struct outcomes *outcomes, const struct config *config
 	}
 	if (good || config->want == PATH_AUTO)
 		describe(outcomes, text, sizeof(text));
-	add_verdict(report, config->want, good, "Adapters", text);
+	add_verdict(report, config->want, good, group, text);
 	return good;
 }
 
