@@ -14,9 +14,10 @@
  * clock_now_ns(), good for timing single operations. It has no barrier: operations around it may
  * overlap it by some nanoseconds.
  *
- * clock_now_ns() takes 20 ns where the kernel lets programs read the processor's counter, and several
- * microseconds where it does not, as in many virtual machines. clock_quick_ns() is for what happens
- * at every operation and may be a few microseconds off, such as the beginning of a timeout.
+ * clock_now_ns() takes 20 ns where the kernel lets programs read the processor's counter, and
+ * several microseconds where it does not, as in many virtual machines. clock_quick_ns() is for
+ * what happens at every operation and may be a few microseconds off, such as the beginning of a
+ * timeout.
  *
  * Everything here may be called from any thread.
  */
@@ -94,8 +95,9 @@ extern _Thread_local struct clock_anchor clock_anchor;
 uint64_t clock_take_anchor(void);
 
 /* About what clock_now_ns() would say: by the processor's counter, from a time that it said less
- * than a millisecond ago. Off by at most that millisecond whatever the counter does: should it jump,
- * it jumps out of the anchor's span. Two threads may see each other's times in the wrong order. */
+ * than a millisecond ago. Off by at most that millisecond whatever the counter does: should it
+ * jump, it jumps out of the anchor's span. Two threads may see each other's times in the wrong
+ * order. */
 static inline uint64_t clock_quick_ns(void)
 {
 	uint64_t ticks = clock_ticks() - clock_anchor.ticks;

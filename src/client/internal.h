@@ -415,8 +415,8 @@ bool client_is_heard(struct kv_client *client);
 /* Whether the item in the call's memory is what the key names. False: ask. */
 bool get_accept(struct kv_client *client, struct call *call, const uint8_t *bytes);
 
-/* A get by a remembered place in one go, on a link that is not mapped. KV_AGAIN: it was not made; or
- * it goes on as *call, if that is not NULL. */
+/* A get by a remembered place in one go, on a link that is not mapped. KV_AGAIN: it was not made;
+ * or it goes on as *call, if that is not NULL. */
 int get_quickly(struct kv_client *client, const void *key, size_t key_length, void *value,
 		size_t *length, kv_info_t *info, struct call **call);
 /* Makes a call that was just begun one whose READ of this place has been posted. */

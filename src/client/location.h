@@ -46,7 +46,8 @@ void locations_clear_cells(struct locations *locations);
 /* NULL: unknown, or only doubt is known. Valid until the next call. */
 const struct location *locations_find(struct locations *locations, uint64_t hash);
 
-/* The same for an item that may be read at once, and nothing is noted; whoever uses it confirms it. */
+/* The same for an item that may be read at once, and nothing is noted; whoever uses it confirms
+ * it. */
 const struct location *locations_peek(struct locations *locations, uint64_t hash);
 
 /* An item is there: what is known of it besides stays known. */

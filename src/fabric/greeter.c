@@ -12,7 +12,8 @@
  * moment instead of spinning on a caller who cannot be taken.
  *
  * A guest has no socket to watch: its pending callers come from its host, after the few bytes that
- * tell whose they are. The rest is still in their socket, so that the guest's epoll set notices them.
+ * tell whose they are. The rest is still in their socket, so that the guest's epoll set notices
+ * them.
  *
  * Any thread may call; the greeter's own lock keeps them apart.
  */
@@ -121,7 +122,8 @@ static enum rmr_status join_host(struct greeter *greeter, struct greeter *host)
 	return RMR_OK;
 }
 
-/* Makes a guest one to whom callers are handed; or makes an end of it. False: there is one already. */
+/* Makes a guest one to whom callers are handed; or makes an end of it. False: there is one
+ * already. */
 static bool set_guest(struct greeter *host, struct greeter *guest)
 {
 	bool is_free;
