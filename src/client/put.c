@@ -276,7 +276,7 @@ static int try_pieces(struct kv_client *client, const void *key, size_t key_leng
 		      const kv_put_options_t *options, struct pieces *pieces,
 		      struct kv_reply *reply)
 {
-	struct kv_reply begin_reply;
+	struct kv_reply begin_reply = {0};
 	int status, begin_status = KV_OK;
 
 	pieces->begin = NULL;
