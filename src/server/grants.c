@@ -3,7 +3,9 @@
  * buffer that values are pushed into, and its word that it has forgotten cells.
  *
  * A landing buffer is an arena of its own, for on shm a client that may write to one region of an
- * arena could write to all of it. All landing buffers together are bounded.
+ * arena could write to all of it. All landing buffers together are bounded; when somebody gets none,
+ * clients who have one and have been silent for long are sent away (session_check). They come back
+ * by themselves when they have something to say.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -84,6 +86,9 @@ void operation_landing(struct exchange *exchange)
 	if (!exchange_has_room(exchange, sizeof(descriptor)))
 		return;
 	if (!reserve(server, size)) {
+		/* Relaxed: a hint for the other workers. */
+		atomic_store_explicit(&server->landing_wanted_ms, exchange->worker->now_ms,
+				      memory_order_relaxed);
 		exchange_fail(exchange, KV_BUSY, "all memory for landing buffers is in use");
 		return;
 	}

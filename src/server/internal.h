@@ -235,6 +235,7 @@ struct session {
 	uint64_t last_words;	 /* their sequence */
 	uint64_t stuck_since_ns; /* no reply has completed; 0: not so */
 	uint64_t seen_completed;
+	uint64_t last_ms; /* when the last request came; store time */
 	struct rmr_region
 		*cells; /* shm: a region of its own, as closing it is what keeps the client
 				   * from the cells, not closing the connection */
@@ -408,6 +409,7 @@ struct kv_server {
 	atomic_uint clients;
 	_Atomic uint64_t clients_refused; /* by the acceptor */
 	_Atomic size_t landing_used;
+	_Atomic uint64_t landing_wanted_ms; /* when somebody last got none; store time, 0: never */
 
 	/* Cells of counters that are gone: see housekeeper.c. */
 	_Atomic uint32_t cells_epoch;

@@ -198,6 +198,7 @@ void request_arrived(struct session *session, const void *message, size_t length
 		return;
 	}
 	session->next_id++;
+	session->last_ms = worker->now_ms;
 	buffer = session_reply(session);
 	if (!buffer)
 		return;

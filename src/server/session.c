@@ -347,8 +347,25 @@ static bool holds_cells(const struct session *session, uint64_t now_ns)
 	       now_ns > atomic_load(&server->epoch_ns) + FORGET_MS * 1000000ull;
 }
 
+/* Whether it has a landing buffer that others need, and has not used it for long. */
+static bool holds_landing(const struct session *session, uint64_t now_ms)
+{
+	struct kv_server *server = session->worker->server;
+	uint64_t limit_ms = (uint64_t)server->options.client_timeout_ms;
+	uint64_t wanted_ms = atomic_load_explicit(&server->landing_wanted_ms, memory_order_relaxed);
+
+	/* By shm it may be looking at something, which it would lose. */
+	if (!session->landing || !wanted_ms ||
+	    (session->queue->path->kind == PATH_SHM && session->pin_count))
+		return false;
+	return now_ms < wanted_ms + limit_ms && now_ms > session->last_ms + limit_ms;
+}
+
 bool session_check(struct session *session, uint64_t now_ns)
 {
+	struct kv_server *server = session->worker->server;
+	uint64_t now_ms = store_clock_ms(server->store);
+
 	switch (session->state) {
 	case SESSION_HELLO:
 	case SESSION_PROOF:
@@ -367,10 +384,15 @@ bool session_check(struct session *session, uint64_t now_ns)
 			counter_add(&session->worker->counters.timeouts, 1);
 			session_leave(session, KV_BUSY,
 				      "was silent while counters had to be given to others");
+		} else if (holds_landing(session, now_ms)) {
+			counter_add(&session->worker->counters.timeouts, 1);
+			session_leave(session, KV_BUSY,
+				      "was silent while others needed its landing buffer");
+			/* One will do; the next if somebody asks again. */
+			atomic_store_explicit(&server->landing_wanted_ms, 0, memory_order_relaxed);
 		}
-		return drafts_expire(
-			       session, store_clock_ms(session->worker->server->store),
-			       (uint64_t)session->worker->server->options.client_timeout_ms) ||
+		return drafts_expire(session, now_ms,
+				     (uint64_t)server->options.client_timeout_ms) ||
 		       session->signaled > session->completed;
 	case SESSION_LEAVING:
 		if (now_ns >= session->deadline_ns)

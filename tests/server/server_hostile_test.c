@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "harness/test.h"
 #include "server/raw.h"
 #include "server/subject.h"
@@ -265,6 +266,39 @@ static void takes_no_replies(const char *by)
 	}
 	subject_await(&subject, "clients", 1);
 	end(&raw);
+}
+
+/* Landing buffers are scarce: who has one and says nothing for long loses it to who asks. */
+static void landing_is_given_on(const char *by)
+{
+	kv_server_options_t options = {.client_timeout_ms = 1500 * (int)TEST_TIME_FACTOR,
+				       .landing_total = 1 << 20};
+	uint64_t deadline_ns = clock_deadline_ns(20000 * (int)TEST_TIME_FACTOR);
+	struct raw silent, raw;
+
+	begin(&silent, by, &options);
+	CHECK_EQ(raw_simple(&silent, KV_OP_LANDING, NULL, 1 << 20), KV_OK);
+	raw_enter(&raw, by, subject_address(&subject, by), NULL);
+	CHECK_EQ(raw_simple(&raw, KV_OP_LANDING, NULL, 1 << 20), KV_BUSY);
+	/* While it is in use it stays where it is. */
+	for (int i = 0; i < 20; i++) {
+		test_sleep_ms(50);
+		CHECK_EQ(raw_simple(&silent, KV_OP_PING, NULL, 0), KV_OK);
+		CHECK_EQ(raw_simple(&raw, KV_OP_LANDING, NULL, 1 << 20), KV_BUSY);
+	}
+	while (raw_simple(&raw, KV_OP_LANDING, NULL, 1 << 20) != KV_OK) {
+		CHECK_EQ(raw.reply.header.status, KV_BUSY);
+		CHECK(!clock_passed(deadline_ns));
+		test_sleep_ms(50);
+	}
+	CHECK_EQ(raw_receive_end(&silent), KV_BUSY);
+	raw_close(&raw);
+	end(&silent);
+}
+
+static void test_landing_is_given_on(void)
+{
+	subject_for_each(landing_is_given_on);
 }
 
 #define SLOW_CLIENTS 80
@@ -551,6 +585,7 @@ static const struct test tests[] = {
 	{"landing_bounds", test_landing_bounds},
 	{"arena_is_not_written", test_arena_is_not_written},
 	{"takes_no_replies", test_takes_no_replies},
+	{"landing_is_given_on", test_landing_is_given_on},
 	{"no_buffer_left", test_no_buffer_left, TEST_SLOW},
 	{"stops_while_it_is_read", test_stops_while_it_is_read},
 	{"death", test_death},
