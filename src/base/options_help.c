@@ -186,7 +186,8 @@ void options_help(const struct options_program *program, FILE *file, int width)
 		     width);
 	print_option(file, "      --version", "show the version and exit", width);
 	if (program->examples != NULL)
-		fprintf(file, "\nexamples:\n%s%s", program->examples,
+		fprintf(file, "\n%s%s%s", program->examples[0] == ' ' ? "examples:\n" : "",
+			program->examples,
 			program->examples[0] != '\0' &&
 					program->examples[strlen(program->examples) - 1] == '\n'
 				? ""

@@ -184,6 +184,8 @@ static int send_pieces(struct kv_client *client, const struct pieces *pieces,
 		calls[slot] = NULL;
 		if (worst == KV_OK)
 			worst = status;
+		if (worst == KV_OK)
+			worst = client_progress(client, at, pieces->length);
 		if (worst != KV_OK)
 			break;
 		worst = piece_begin(client, pieces, at, &calls[slot]);
