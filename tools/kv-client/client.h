@@ -189,7 +189,6 @@ enum client_exit output_write(const struct session *session, const char *path, c
 struct transfer {
 	kv_client_t *client;
 	struct progress progress;
-	bool has_begun;
 	char title[64];
 };
 void transfer_begin(struct transfer *transfer, kv_client_t *client, const char *verb,
@@ -246,6 +245,8 @@ void interrupt_init(void);
 void interrupt_hold(void);
 void interrupt_let_go(void);
 bool interrupt_came(void);
+/* None of them comes while something is made that must be undone, and until it is known. */
+void interrupt_block(bool is_blocked);
 /* What must be undone before a signal ends the program. It runs in the handler. NULL: nothing. */
 void interrupt_undo(void (*undo)(void));
 

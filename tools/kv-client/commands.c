@@ -11,7 +11,8 @@
 #include "base/options.h"
 #include "client.h"
 
-#define HELP_COLUMN 34
+#define HELP_COLUMN   34
+#define NARROW_COLUMN 9
 
 static enum client_exit run_help(struct session *session, const struct command_words *words);
 
@@ -52,7 +53,7 @@ static const struct command {
 	{"scan", "[COUNT]", "keys, one a line; all, or the first so many",
 	 "In no order; a key may be shown twice while others are stored.\n", 0, 1, "", run_scan},
 	{"stats", "", "figures of the server", NULL, 0, 0, "", run_stats},
-	{"ping", "", "asks for nothing, and tells how long that took", NULL, 0, 0, "", run_ping},
+	{"ping", "", "how long the server takes to answer", NULL, 0, 0, "", run_ping},
 	{"flush", "", "removes all keys", NULL, 0, 0, "", run_flush},
 	{"top", "[--interval TIME] [--once]", "what the server does, on a live screen",
 	 "q ends it. Without a terminal, and with --once, it is shown once.\n", 0, 0,
@@ -60,7 +61,7 @@ static const struct command {
 	{"bench", "[OPERATIONS] [--value-size SIZE]", "measures the server: runs kv-bench",
 	 "Any option of kv-bench may follow; --ops N is its --operations N. See kv-bench --help.\n",
 	 0, WORDS_MAX, NULL, run_bench, .is_alone = true},
-	{"doctor", "[OPTION...]", "checks this machine and the way there: runs kv-doctor",
+	{"doctor", "[OPTION...]", "checks machine and server: runs kv-doctor",
 	 "Any option of kv-doctor may follow. See kv-doctor --help.\n", 0, WORDS_MAX, NULL,
 	 run_doctor, .is_alone = true},
 	{"help", "[COMMAND]", "what a command does, or all of them", NULL, 0, 1, "", run_help,
@@ -250,19 +251,43 @@ enum client_exit command_run(struct session *session, char **words, int count)
  * Help
  */
 
+/* In lines of at most `width`, each but the first from `begin` on. `column`: where we are. */
+static void put_wrapped(FILE *file, const char *text, int column, int begin, int width)
+{
+	while (*text) {
+		int length = (int)strcspn(text, " ");
+
+		if (column > begin && column + 1 + length > width)
+			column = fprintf(file, "\n%*s", begin, "") - 1;
+		else if (column > begin)
+			column += fprintf(file, " ");
+		column += fprintf(file, "%.*s", length, text);
+		text += length + (text[length] == ' ');
+	}
+	fputc('\n', file);
+}
+
 void command_list(FILE *file, int width)
 {
+	bool is_narrow = width < HELP_COLUMN + 40;
+
 	for (size_t i = 0; i < COMMAND_COUNT; i++) {
 		const struct command *command = &commands[i];
-		int column = fprintf(file, "  %-6s %s", command->name, command->arguments);
+		int column = fprintf(file, "  %-*s", *command->arguments ? 7 : 0, command->name);
 
 		/* In a narrow terminal, and behind what is long, in the next line. */
-		if (column > HELP_COLUMN - 2 || width < HELP_COLUMN + 40) {
+		if (is_narrow) {
+			put_wrapped(file, command->arguments, column, NARROW_COLUMN, width);
+			fprintf(file, "%*s", NARROW_COLUMN, "");
+			put_wrapped(file, command->help, NARROW_COLUMN, NARROW_COLUMN, width);
+			continue;
+		}
+		column += fprintf(file, "%s", command->arguments);
+		if (column > HELP_COLUMN - 2) {
 			fputc('\n', file);
 			column = 0;
 		}
-		fprintf(file, "%*s%s\n", width < HELP_COLUMN + 40 ? 9 : HELP_COLUMN - column, "",
-			command->help);
+		fprintf(file, "%*s%s\n", HELP_COLUMN - column, "", command->help);
 	}
 }
 

@@ -173,6 +173,7 @@ static void set_up(struct editor *editor)
 	el_set(edit, EL_PROMPT, make_prompt);
 	el_set(edit, EL_RPROMPT, make_hint);
 	el_set(edit, EL_EDITOR, "emacs");
+	el_set(edit, EL_SIGNAL, 1); /* a terminal of another size is drawn anew */
 	el_set(edit, EL_HIST, history, editor->history);
 	el_set(edit, EL_ADDFN, "kv-complete", "complete the word", on_tab);
 	el_set(edit, EL_ADDFN, "kv-blank", "insert a blank", on_blank);
@@ -217,6 +218,8 @@ char *editor_line(struct editor *editor)
 	free(editor->line);
 	editor->line = NULL;
 	interrupt_undo(restore_terminal);
+	/* Before the prompt is seen: what is typed early must not reach the terminal as it was. */
+	el_set(editor->edit, EL_PREP_TERM, 1);
 	line = el_gets(editor->edit, &length);
 	interrupt_undo(NULL);
 	if (!line || length <= 0)

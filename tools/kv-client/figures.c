@@ -96,7 +96,7 @@ double frame_rate(const struct frame *frame, const char *format, ...)
 	then = find_value(&frame->then, name);
 	now = find_value(&frame->now, name);
 	/* A server that was started again counts from 0. */
-	if (!span_ns || now < then)
+	if (!frame->then.text || !span_ns || now < then)
 		return 0;
 	return (double)(now - then) * 1e9 / (double)span_ns;
 }

@@ -14,6 +14,9 @@
 static volatile sig_atomic_t is_held, has_come;
 static void (*volatile undo_fn)(void);
 
+static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+#define NUMBER_COUNT (sizeof(numbers) / sizeof(numbers[0]))
+
 static void on_signal(int number)
 {
 	if (number == SIGINT && is_held && !has_come) {
@@ -28,9 +31,7 @@ static void on_signal(int number)
 
 void interrupt_init(void)
 {
-	static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-
-	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+	for (size_t i = 0; i < NUMBER_COUNT; i++) {
 		struct sigaction action = {.sa_handler = on_signal}, before;
 
 		/* Who started us may want us to ignore it. */
@@ -54,6 +55,16 @@ void interrupt_let_go(void)
 bool interrupt_came(void)
 {
 	return has_come;
+}
+
+void interrupt_block(bool is_blocked)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	for (size_t i = 0; i < NUMBER_COUNT; i++)
+		sigaddset(&set, numbers[i]);
+	sigprocmask(is_blocked ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
 }
 
 void interrupt_undo(void (*undo)(void))

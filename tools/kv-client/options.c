@@ -111,7 +111,7 @@ static void make_help(void)
 		return;
 	fputs("commands:\n", file);
 	command_list(file, options_terminal_width());
-	fputs("examples:\n"
+	fputs("\nexamples:\n"
 	      "  kv-client put greeting hello\n"
 	      "  kv-client get greeting\n"
 	      "  kv-client -a 10.0.0.5 put photo @photo.jpg --ttl 1h\n"

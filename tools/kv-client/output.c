@@ -58,24 +58,32 @@ static bool write_as_it_is(const char *path, const void *value, size_t length)
 	return done;
 }
 
+static int open_temporary(const char *path)
+{
+	int fd = -1;
+
+	/* A signal finds either no file, or its name. */
+	interrupt_block(true);
+	if ((size_t)snprintf(temporary, sizeof(temporary), "%s.XXXXXX", path) < sizeof(temporary))
+		fd = mkostemp(temporary, O_CLOEXEC);
+	else
+		errno = ENAMETOOLONG;
+	if (fd < 0)
+		temporary[0] = '\0';
+	else
+		interrupt_undo(remove_temporary);
+	interrupt_block(false);
+	return fd;
+}
+
 /* `mode`: that of the file which is replaced. */
 static bool write_beside(const char *path, mode_t mode, const void *value, size_t length)
 {
-	int fd, error;
+	int fd = open_temporary(path), error;
 	bool done;
 
-	if ((size_t)snprintf(temporary, sizeof(temporary), "%s.XXXXXX", path) >=
-	    sizeof(temporary)) {
-		temporary[0] = '\0';
-		errno = ENAMETOOLONG;
+	if (fd < 0)
 		return false;
-	}
-	fd = mkostemp(temporary, O_CLOEXEC);
-	if (fd < 0) {
-		temporary[0] = '\0';
-		return false;
-	}
-	interrupt_undo(remove_temporary);
 	done = fchmod(fd, mode) == 0 && write_all(fd, path, value, length);
 	error = errno;
 	if (close(fd) && done) {

@@ -36,8 +36,11 @@ static void run_edited(struct session *session, struct editor *editor)
 {
 	char *line;
 
-	while ((line = editor_line(editor)) && run_line(session, line))
-		;
+	do {
+		/* Whoever presses Ctrl-C a moment too late for a command does not mean us. */
+		interrupt_hold();
+		line = editor_line(editor);
+	} while (line && run_line(session, line));
 	if (!line)
 		putchar('\n');
 }

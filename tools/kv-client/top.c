@@ -27,7 +27,7 @@
 
 #define ENTER_SCREEN "\x1b[?1049h\x1b[?25l"
 #define LEAVE_SCREEN "\x1b[?25h\x1b[?1049l"
-#define END_OF_LINE  "\x1b[K\r\n"
+#define END_OF_LINE  "\x1b[K\n"
 #define TO_BEGINNING "\x1b[H"
 #define CLEAR_BELOW  "\x1b[J"
 

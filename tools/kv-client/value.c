@@ -114,10 +114,7 @@ static bool tell_progress(void *context, uint64_t done, uint64_t total)
 {
 	struct transfer *transfer = context;
 
-	/* A transfer that has to begin again is shown again from there. */
-	if (!transfer->has_begun)
-		progress_begin(&transfer->progress, transfer->title, total, PROGRESS_BYTES);
-	transfer->has_begun = true;
+	transfer->progress.total = total;
 	progress_show(&transfer->progress, done);
 	return !interrupt_came();
 }
@@ -131,12 +128,13 @@ void transfer_begin(struct transfer *transfer, kv_client_t *client, const char *
 	for (char *c = transfer->title; *c; c++)
 		if ((unsigned char)*c < 0x20 || (unsigned char)*c >= 0x7f)
 			*c = '?';
+	/* How much it is nobody knows yet. */
+	progress_begin(&transfer->progress, transfer->title, 0, PROGRESS_BYTES);
 	kv_client_set_progress(client, tell_progress, transfer);
 }
 
 void transfer_end(struct transfer *transfer)
 {
 	kv_client_set_progress(transfer->client, NULL, NULL);
-	if (transfer->has_begun)
-		progress_end(&transfer->progress);
+	progress_end(&transfer->progress);
 }
