@@ -163,7 +163,7 @@ class Terminal:
         pattern = pattern.encode() if isinstance(pattern, str) else pattern
         while not (found := re.search(pattern, self.seen, re.S)):
             more = self.read(0.1)
-            assert more and time.monotonic() < end, (pattern, self.seen)
+            assert more and time.monotonic() < end, (pattern, self.seen[-2000:])
         before = self.seen[:found.end()]
         self.seen = self.seen[found.end():]
         return before
@@ -177,7 +177,7 @@ class Terminal:
         """Waits for the program's end; its exit code, and what it said last."""
         end = time.monotonic() + 30
         while self.process.poll() is None:
-            assert time.monotonic() < end, self.seen
+            assert time.monotonic() < end, self.seen[-2000:]
             self.read(0.05)
         while self.read(0.05):
             pass
@@ -920,6 +920,8 @@ def main():
 
 
 if __name__ == "__main__":
+    # A shell that runs us in the background has it ignored, and so would all that we start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # Servers that are killed leave their socket files: where nobody else looks for them.
     with tempfile.TemporaryDirectory(prefix="kv-shm-") as shm_directory:
         os.environ["REMORA_SHM_DIR"] = shm_directory

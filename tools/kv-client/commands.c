@@ -1,8 +1,8 @@
 /*
  * The commands of kv-client, the same from the command line and at the prompt.
  *
- * A command is a row of the table: its name, what its words are, how many there must and may be, its
- * options, and a function. Options stand before the first word or behind the last that must be
+ * A command is a row of the table: its name, what its words are, how many there must and may be,
+ * its options, and a function. Options stand before the first word or behind the last that must be
  * there; the words between are taken as they are, so that a value may begin with dashes. "--" ends
  * the options that stand first, for keys that do.
  */

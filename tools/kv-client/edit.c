@@ -1,6 +1,6 @@
 /*
- * The line of the prompt, by libedit: editing keys, history, completion by Tab, and the words that a
- * command takes as a hint at the right once its name is typed.
+ * The line of the prompt, by libedit: editing keys, history, completion by Tab, and the words that
+ * a command takes as a hint at the right once its name is typed.
  *
  * While a line is edited the terminal sends Ctrl-C as a character, which clears the line: no signal
  * can tear libedit out of its work. Between lines the terminal is as we found it, and Ctrl-C is the

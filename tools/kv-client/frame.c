@@ -12,7 +12,7 @@
 
 #include "client.h"
 
-/* Of eight gets that a client makes by itself it tells of one, when it asks for something anyway. */
+/* Of eight gets that a client makes by itself it tells of one, with what it asks for anyway. */
 #define TOUCH_SHARE 8
 #define CLASSES_MAX 64
 

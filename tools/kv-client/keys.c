@@ -1,6 +1,6 @@
 /*
- * Commands on a key: see client.h. Each reads its words, calls the library once, and shows what came
- * of it: to people as the seed has it, to programs as one object.
+ * Commands on a key: see client.h. Each reads its words, calls the library once, and shows what
+ * came of it: to people in a word or two, to programs as one object.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /*
  * A value into a file: see client.h. It is written beside its place and renamed, so that a reader
- * finds the old one or the new one, and a full disk or Ctrl-C leaves the old one. What is no regular
- * file (a terminal, a pipe, /dev/null) is written as it is: there is nothing to replace.
+ * finds the old one or the new one, and a full disk or Ctrl-C leaves the old one. What is no
+ * regular file (a terminal, a pipe, /dev/null) is written as it is: there is nothing to replace.
  */
 #include <errno.h>
 #include <fcntl.h>

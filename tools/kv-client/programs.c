@@ -1,7 +1,7 @@
 /*
  * Commands that are programs of their own: bench runs kv-bench, doctor runs kv-doctor, with the
- * options by which this program finds its server, then the words of the command. They lie beside our
- * own executable, or somewhere in PATH.
+ * options by which this program finds its server, then the words of the command. They lie beside
+ * our own executable, or somewhere in PATH.
  *
  * From the command line the program takes our place. At the prompt it is a child, and Ctrl-C is its
  * business alone.
@@ -143,7 +143,7 @@ enum client_exit run_bench(struct session *session, const struct command_words *
 	if (config->socket_mode)
 		add(&arguments, "--socket");
 	add_shared(&arguments, session);
-	/* The seeds' own: "bench 1000", and "bench --ops 1000". */
+	/* "bench 1000", and "bench --ops 1000". */
 	if (words->count && words->words[0][0] >= '0' && words->words[0][0] <= '9')
 		add_option(&arguments, "--operations", words->words[at++]);
 	for (; at < words->count; at++)

@@ -1,7 +1,7 @@
 /*
  * The prompt: reads lines and runs them until there are no more, or one says "quit". A command that
- * fails does not end it. Lines come from the editor where there is a terminal and libedit, else from
- * stdin as they are.
+ * fails does not end it. Lines come from the editor where there is a terminal and libedit, else
+ * from stdin as they are.
  *
  * Ctrl-C while a line is typed clears it; while a command runs it ends the command.
  */
