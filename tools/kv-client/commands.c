@@ -178,7 +178,7 @@ static const char *take_words(const struct command *command, char **words, int c
 		}
 		if (result->count == command->max)
 			return "unexpected";
-		/* Options lie behind the words, so nothing unread is overwritten. */
+		/* Never ahead of where we read: nothing unread is overwritten. */
 		result->words[result->count++] = words[(*at)++];
 	}
 	return wrong;

@@ -175,9 +175,10 @@ static void set_up(struct editor *editor)
 	el_set(edit, EL_EDITOR, "emacs");
 	el_set(edit, EL_SIGNAL, 1); /* a terminal of another size is drawn anew */
 	el_set(edit, EL_HIST, history, editor->history);
-	el_set(edit, EL_ADDFN, "kv-complete", "complete the word", on_tab);
-	el_set(edit, EL_ADDFN, "kv-blank", "insert a blank", on_blank);
-	el_set(edit, EL_ADDFN, "kv-cancel", "clear the line", on_cancel);
+	/* Wide, for of the others it makes copies that it never frees. */
+	el_wset(edit, EL_ADDFN, L"kv-complete", L"complete the word", on_tab);
+	el_wset(edit, EL_ADDFN, L"kv-blank", L"insert a blank", on_blank);
+	el_wset(edit, EL_ADDFN, L"kv-cancel", L"clear the line", on_cancel);
 	el_set(edit, EL_BIND, "^I", "kv-complete", NULL);
 	el_set(edit, EL_BIND, " ", "kv-blank", NULL);
 	el_set(edit, EL_BIND, "^R", "em-inc-search-prev", NULL);

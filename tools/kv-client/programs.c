@@ -42,7 +42,6 @@ static void add_shared(struct arguments *arguments, const struct session *sessio
 {
 	const struct client_config *config = session->config;
 
-	add_option(arguments, "--device", config->options.device);
 	add_option(arguments, "--key-file", config->options.key_file);
 	if (config->timeout_given) {
 		snprintf(arguments->timeout, sizeof(arguments->timeout), "%dms",
@@ -131,17 +130,22 @@ static enum client_exit run_program(const struct session *session, struct argume
 enum client_exit run_bench(struct session *session, const struct command_words *words)
 {
 	const struct client_config *config = session->config;
+	const char *server = config->server;
 	struct arguments arguments = {0};
 	int at = 0;
 
 	add(&arguments, "kv-bench");
-	add_option(&arguments, "--url", config->server);
+	if (config->socket_mode && !(server && strstr(server, "://"))) {
+		snprintf(arguments.address, sizeof(arguments.address), "verbs+socket://%s",
+			 server ? server : "127.0.0.1");
+		server = arguments.address;
+	}
+	add_option(&arguments, "--url", server);
 	if (config->port_given) {
 		snprintf(arguments.port, sizeof(arguments.port), "%d", config->port);
 		add_option(&arguments, "--port", arguments.port);
 	}
-	if (config->socket_mode)
-		add(&arguments, "--socket");
+	add_option(&arguments, "--device", config->options.device);
 	add_shared(&arguments, session);
 	/* "bench 1000", and "bench --ops 1000". */
 	if (words->count && words->words[0][0] >= '0' && words->words[0][0] <= '9')
@@ -152,24 +156,35 @@ enum client_exit run_bench(struct session *session, const struct command_words *
 	return run_program(session, &arguments);
 }
 
+/* Which way has to work, by the device that was asked for. NULL: any. */
+static const char *wanted_path(const struct client_config *config)
+{
+	const char *device = config->options.device;
+
+	if (config->socket_mode)
+		return "verbs+socket";
+	if (!device || strcmp(device, "shm") == 0 || strcmp(device, "tcp") == 0)
+		return device;
+	return strstr(device, ",socket") ? "verbs+socket" : "verbs";
+}
+
 enum client_exit run_doctor(struct session *session, const struct command_words *words)
 {
 	const struct client_config *config = session->config;
-	const char *server = config->server;
+	const char *host = config->server ? config->server : "127.0.0.1";
 	struct arguments arguments = {0};
 
 	add(&arguments, "kv-doctor");
-	if (server || config->port_given) {
-		const char *host = server ? server : "127.0.0.1";
-		bool is_whole = strchr(host, ':') != NULL;
-
-		if (is_whole)
+	if (config->server || config->port_given) {
+		/* A port of its own, or a URL, is enough. */
+		if (strchr(host, ':'))
 			snprintf(arguments.address, sizeof(arguments.address), "%s", host);
 		else
 			snprintf(arguments.address, sizeof(arguments.address), "%s:%d", host,
 				 config->port);
 		add_option(&arguments, "--server", arguments.address);
 	}
+	add_option(&arguments, "--want", wanted_path(config));
 	add_shared(&arguments, session);
 	for (int at = 0; at < words->count; at++)
 		add(&arguments, words->words[at]);
