@@ -613,6 +613,18 @@ def test_prompt_survives_the_server():
             client.stdout.close()
 
 
+def test_interrupt_of_a_script():
+    """Commands from a pipe: Ctrl-C ends them all."""
+    with Server() as server:
+        with subprocess.Popen([f"{BIN}/kv-client", "-p", server.port], stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE) as client:
+            client.stdin.write(b"put a b\n")
+            client.stdin.flush()
+            assert client.stdout.readline() == b"OK\n"
+            client.send_signal(signal.SIGINT)
+            assert client.wait(20) == -signal.SIGINT
+
+
 def test_prompt_on_a_terminal():
     """With an editor and without, wide and narrow: the same answers."""
     with Server() as server:
@@ -629,6 +641,11 @@ def test_prompt_on_a_terminal():
                 terminal.expect("t" if term == "xterm" else "lost")
                 terminal.type("\x03")
                 terminal.expect(r"\^C.*kv> ")
+                terminal.answer("get a", "b")
+                # A signal, not the key, and a terminal of another size.
+                terminal.process.send_signal(signal.SIGINT)
+                time.sleep(0.1)
+                terminal.resize(60, 24)
                 terminal.answer("get a", "b")
                 terminal.type("\x04")
                 assert terminal.end()[0] == 0

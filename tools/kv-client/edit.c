@@ -173,7 +173,6 @@ static void set_up(struct editor *editor)
 	el_set(edit, EL_PROMPT, make_prompt);
 	el_set(edit, EL_RPROMPT, make_hint);
 	el_set(edit, EL_EDITOR, "emacs");
-	el_set(edit, EL_SIGNAL, 1); /* a terminal of another size is drawn anew */
 	el_set(edit, EL_HIST, history, editor->history);
 	/* Wide, for of the others it makes copies that it never frees. */
 	el_wset(edit, EL_ADDFN, L"kv-complete", L"complete the word", on_tab);
@@ -219,9 +218,15 @@ char *editor_line(struct editor *editor)
 	free(editor->line);
 	editor->line = NULL;
 	interrupt_undo(restore_terminal);
-	/* Before the prompt is seen: what is typed early must not reach the terminal as it was. */
-	el_set(editor->edit, EL_PREP_TERM, 1);
-	line = el_gets(editor->edit, &length);
+	do {
+		/* A signal that somebody sent, not the key, is no reason to end. */
+		interrupt_hold();
+		el_resize(editor->edit);
+		/* Before the prompt is seen: what is typed early must not reach the terminal as it
+		 * was. */
+		el_set(editor->edit, EL_PREP_TERM, 1);
+		line = el_gets(editor->edit, &length);
+	} while (!line && interrupt_came());
 	interrupt_undo(NULL);
 	if (!line || length <= 0)
 		return NULL;

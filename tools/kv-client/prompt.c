@@ -24,9 +24,11 @@ static bool run_line(struct session *session, char *line)
 	} else if (count > 0) {
 		if (!strcmp(words[0], "quit") || !strcmp(words[0], "exit"))
 			return false;
-		interrupt_hold();
+		/* Until the next line is read: whoever presses Ctrl-C a moment too late does not
+		 * mean the prompt. Where nobody types it ends all. */
+		if (isatty(STDIN_FILENO))
+			interrupt_hold();
 		command_run(session, words, count);
-		interrupt_let_go();
 	}
 	fflush(stdout);
 	return true;
@@ -36,11 +38,8 @@ static void run_edited(struct session *session, struct editor *editor)
 {
 	char *line;
 
-	do {
-		/* Whoever presses Ctrl-C a moment too late for a command does not mean us. */
-		interrupt_hold();
-		line = editor_line(editor);
-	} while (line && run_line(session, line));
+	while ((line = editor_line(editor)) && run_line(session, line))
+		;
 	if (!line)
 		putchar('\n');
 }
@@ -64,7 +63,6 @@ static char *read_line(struct session *session, char **line, size_t *room, bool 
 			clearerr(stdin);
 			continue;
 		}
-		interrupt_let_go();
 		if (length < 0)
 			return NULL;
 		if (strlen(*line) == (size_t)length)

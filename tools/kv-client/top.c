@@ -4,8 +4,9 @@
  *
  * It works on the terminal's other screen, so that what was there before is there again at the end,
  * with plain escape sequences that every terminal of today knows. Lines are drawn over the old
- * ones, not after clearing, so nothing flickers. Ctrl-C and q end it; a signal that ends the program puts
- * the terminal back first. A server that is gone is told on the screen, and waited for.
+ * ones, not after clearing, so nothing flickers. Ctrl-C and q end it; a signal that ends the
+ * program puts the terminal back first. A server that is gone is told on the screen, and waited
+ * for.
  */
 #include <errno.h>
 #include <poll.h>
