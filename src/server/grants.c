@@ -137,6 +137,13 @@ void operation_buffer(struct exchange *exchange)
 		exchange_fail(exchange, KV_INVALID, "the buffer may not be written");
 		return;
 	}
+	/* What is not mapped here would be written through the kernel, which could be held up for
+	 * ever by memory whose pages somebody else has to fill in. */
+	if (session->queue->path->kind == PATH_SHM && !rmr_remote_pointer(remote)) {
+		rmr_remote_close(remote);
+		exchange_fail(exchange, KV_INVALID, "by shm the buffer has to lie in an arena");
+		return;
+	}
 	rmr_remote_close(session->buffer);
 	session->buffer = remote;
 }

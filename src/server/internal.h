@@ -38,6 +38,8 @@
 /* Of one connection: replies that may be posted and not completed beyond two windows, as not every
  * one is signaled; and operations beyond four, for the pushes among them. */
 #define SERVER_SLACK 32u
+/* READs of values under way, of each draft. */
+#define SERVER_PULLS 4u
 
 /* ------------------------------------------------------------------------------------------
  * Paths: where clients come from (listen.c)
@@ -227,7 +229,10 @@ struct draft {
 	struct store_put put;
 	uint32_t id;
 	uint64_t received;
-	uint64_t last_ms; /* when something of it came; store time */
+	/* What the server reads by itself. */
+	struct rmr_remote *source; /* the client's memory; NULL: the client sends pieces */
+	uint64_t asked;		   /* bytes for which READs are posted */
+	uint64_t last_ms;	   /* when something of it came; store time */
 };
 
 struct session {
@@ -301,6 +306,8 @@ void sessions_close_over(struct worker *worker);
 struct reply *session_reply(struct session *session);
 /* Sends the first `length` bytes of that reply. */
 void session_send(struct session *session, struct reply *reply, size_t length);
+/* Posts something that goes out at the end of the batch. False: the session ends. */
+bool session_post(struct session *session, struct rmr_work *work);
 
 /* greeting.c: a message before WELCOME. */
 void greeting_arrived(struct session *session, const void *message, size_t length);
@@ -340,11 +347,17 @@ struct exchange {
 	uint8_t *value; /* behind the header */
 	size_t room;	/* there */
 	size_t length;	/* used of it */
+	bool is_later;	/* the reply is sent when something else has happened */
 };
 
 void request_arrived(struct session *session, const void *message, size_t length);
 /* In the landing buffer. */
 void request_landed(struct session *session, uint32_t immediate);
+
+/* Of a request whose reply was left for later: what to make the reply with, and sending it. False:
+ * there is no buffer; the session ends. */
+bool exchange_resume(struct exchange *exchange, struct session *session, unsigned op, uint32_t id);
+void exchange_send(struct exchange *exchange);
 
 int exchange_status(enum store_status status);
 /* Tells where the item lies, and all else that is known of it. */
@@ -387,6 +400,9 @@ void pins_release(struct session *session);
 void operation_put_begin(struct exchange *exchange);
 void operation_put_piece(struct exchange *exchange);
 void operation_put_cancel(struct exchange *exchange);
+void operation_put_pull(struct exchange *exchange);
+/* A READ of a value is done; `number` is its draft's. */
+void draft_arrived(struct session *session, uint64_t number);
 void drafts_release(struct session *session);
 /* Gives up those of which nothing came for so long. Returns whether some are left. */
 bool drafts_expire(struct session *session, uint64_t now_ms, uint64_t limit_ms);

@@ -1,6 +1,7 @@
 /*
  * Requests: from the bytes that arrived to the reply that is posted. All of it runs in the
- * session's worker, at once: a request is answered before the next one is looked at.
+ * session's worker, at once: a request is answered before the next one is looked at, unless it has
+ * to wait for the client's memory (PUT_PULL).
  *
  * The bytes may still be changed by whoever sent them, so the header is copied by the decoder and
  * the key here, before it is hashed. A value is copied once, into the store, and whatever it is at
@@ -31,6 +32,7 @@ static const exchange_fn operations[KV_OP_END_OF_REQUESTS] = {
 	[KV_OP_LANDING] = operation_landing,
 	[KV_OP_BUFFER] = operation_buffer,
 	[KV_OP_CELLS] = operation_cells,
+	[KV_OP_PUT_PULL] = operation_put_pull,
 };
 
 /* ------------------------------------------------------------------------------------------
@@ -162,6 +164,27 @@ static void begin_reply(struct exchange *exchange, struct reply *buffer)
 	exchange->value = buffer->bytes + sizeof(*exchange->reply);
 	exchange->room = room - sizeof(*exchange->reply);
 	exchange->length = 0;
+	exchange->is_later = false;
+}
+
+bool exchange_resume(struct exchange *exchange, struct session *session, unsigned op, uint32_t id)
+{
+	struct reply *buffer = session_reply(session);
+
+	if (!buffer)
+		return false;
+	*exchange = (struct exchange){
+		.session = session, .worker = session->worker, .store = session->worker->store};
+	exchange->view.header.op = (uint8_t)op;
+	exchange->view.header.id = id;
+	begin_reply(exchange, buffer);
+	return true;
+}
+
+void exchange_send(struct exchange *exchange)
+{
+	session_send(exchange->session, exchange->buffer,
+		     sizeof(*exchange->reply) + exchange->length);
 }
 
 /* Counts it. Returns when it began in ticks, if it is to be timed; else 0. */
@@ -208,7 +231,10 @@ void request_arrived(struct session *session, const void *message, size_t length
 		exchange_fail(&exchange, KV_DENIED, "this key permits reading alone");
 	else
 		operations[header->op](&exchange);
-	session_send(session, buffer, sizeof(*exchange.reply) + exchange.length);
+	/* What is left for later takes as long as the client's memory. */
+	if (exchange.is_later)
+		return;
+	exchange_send(&exchange);
 	if (begin)
 		times_record(&worker->times, header->op, clock_ticks_to_ns(clock_ticks() - begin));
 }

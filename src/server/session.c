@@ -43,7 +43,7 @@ void session_open(struct session *session, struct worker *worker)
 {
 	const struct kv_server_options *options = &worker->server->options;
 	struct server_queue *queue = &worker->queues[session->path];
-	uint32_t depth = 4 * options->window + 2 * SERVER_SLACK;
+	uint32_t depth = 4 * options->window + 2 * SERVER_SLACK + SERVER_MAX_DRAFTS * SERVER_PULLS;
 	uint32_t most = queue->path->info->max_depth;
 	struct rmr_conn_options conn_options = {.depth = depth < most ? depth : most,
 						.user = session};
@@ -216,6 +216,17 @@ static void post(struct session *session, struct reply *reply, size_t length, bo
 	if (posted == 0)
 		log_warn_limited("%s: takes no replies; thrown out", session->peer);
 	session_end(session);
+}
+
+bool session_post(struct session *session, struct rmr_work *work)
+{
+	work->flags |= RMR_MORE;
+	if (rmr_post(session->conn, work, 1) == 1) {
+		touch(session);
+		return true;
+	}
+	session_end(session);
+	return false;
 }
 
 void session_send(struct session *session, struct reply *reply, size_t length)

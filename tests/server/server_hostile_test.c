@@ -362,18 +362,26 @@ static void be_victim(void *context)
 
 /* The victim is forked before the server is there, as threads do not survive a fork: both have to
  * agree on a port beforehand. */
+static pid_t fork_victim(struct victim *victim, void (*run)(void *),
+			 const kv_server_options_t *options)
+{
+	pid_t pid;
+
+	test_pipe_open(&victim->pipe);
+	setenv("REMORA_SHM_DIR", test_tmpdir(), 1);
+	snprintf(subject.tcp, sizeof(subject.tcp), "127.0.0.1:%d", options->port);
+	pid = test_spawn(run, victim);
+	subject_start(&subject, options);
+	test_signal(&victim->pipe, TEST_PARENT);
+	return pid;
+}
+
 static void death(const char *by)
 {
 	struct victim victim = {.by = by};
 	kv_server_options_t options = {.port = 20000 + getpid() % 10000};
-	pid_t pid;
+	pid_t pid = fork_victim(&victim, be_victim, &options);
 
-	test_pipe_open(&victim.pipe);
-	setenv("REMORA_SHM_DIR", test_tmpdir(), 1);
-	snprintf(subject.tcp, sizeof(subject.tcp), "127.0.0.1:%d", options.port);
-	pid = test_spawn(be_victim, &victim);
-	subject_start(&subject, &options);
-	test_signal(&victim.pipe, TEST_PARENT);
 	test_await(&victim.pipe, TEST_PARENT);
 	CHECK_EQ(subject_figure(&subject, "clients"), 1);
 	CHECK_EQ(subject_figure(&subject, "landing_bytes"), 1 << 20);
@@ -386,6 +394,50 @@ static void death(const char *by)
 	CHECK_EQ(subject_figure(&subject, "drafts"), 0);
 	CHECK_EQ(subject_figure(&subject, "landing_bytes"), 0);
 	CHECK_EQ(subject_figure(&subject, "items"), 1);
+	subject_stop(&subject);
+	test_pipe_close(&victim.pipe);
+}
+
+#define LONG_VALUE ((size_t)48 << 20)
+
+/* Lets the server read a value, and stops in the middle. */
+static void be_read_and_stop(void *context)
+{
+	struct victim *victim = context;
+	struct raw raw;
+	struct rmr_descriptor descriptor;
+	struct rmr_region *region;
+	uint8_t *value = calloc(1, LONG_VALUE);
+
+	CHECK(value);
+	test_await(&victim->pipe, TEST_CHILD);
+	raw_enter(&raw, "tcp", subject_address(&subject, "tcp"), NULL);
+	CHECK_OK(rmr_region_open(raw.device, value, LONG_VALUE, RMR_READ, &region));
+	CHECK_OK(rmr_region_export(region, raw.conn, &descriptor));
+	raw_ask(&raw, &(struct raw_request){.header = {.op = KV_OP_PUT_PULL,
+						       .key_length = 4,
+						       .value_length = sizeof(descriptor),
+						       .place = LONG_VALUE},
+					    .key = "long",
+					    .value = &descriptor});
+	raise(SIGSTOP);
+}
+
+/* A client whose memory cannot be read any more is thrown out, and what it began is given back. */
+static void test_stops_while_it_is_read(void)
+{
+	kv_server_options_t options = {.port = 20000 + getpid() % 10000,
+				       .client_timeout_ms = 500,
+				       .memory = 4 * LONG_VALUE};
+	struct victim victim = {.by = "tcp"};
+	pid_t pid = fork_victim(&victim, be_read_and_stop, &options);
+
+	subject_await(&subject, "drafts", 1);
+	subject_await(&subject, "drafts", 0);
+	subject_await(&subject, "clients", 0);
+	CHECK_EQ(subject_figure(&subject, "keys"), 0);
+	CHECK_EQ(subject_figure(&subject, "items"), 0);
+	test_kill(pid);
 	subject_stop(&subject);
 	test_pipe_close(&victim.pipe);
 }
@@ -500,6 +552,7 @@ static const struct test tests[] = {
 	{"arena_is_not_written", test_arena_is_not_written},
 	{"takes_no_replies", test_takes_no_replies},
 	{"no_buffer_left", test_no_buffer_left, TEST_SLOW},
+	{"stops_while_it_is_read", test_stops_while_it_is_read},
 	{"death", test_death},
 	{"by_chance", test_by_chance},
 };

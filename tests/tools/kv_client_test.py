@@ -120,7 +120,7 @@ class Terminal:
     def __init__(self, *command, width=80, height=24, state=None, term="xterm"):
         self.main, side = os.openpty()
         self.resize(width, height)
-        environment = {**os.environ, "TERM": term, "HOME": "/nonexistent"}
+        environment = {**os.environ, "TERM": term, "HOME": os.environ["REMORA_SHM_DIR"]}
         environment.pop("COLUMNS", None)
         environment.pop("XDG_STATE_HOME", None)
         if state:
@@ -250,8 +250,9 @@ def test_put_options():
         server.expect(0, "OK\n", "put", "--if-absent", "key", "1")
         result = server.expect(1, "", "put", "key", "2", "--if-absent")
         assert b"ERROR: the key exists" in result.stderr, result
-        server.expect(0, "OK\n", "put", "key", "--ttl", "--ttl", "50ms")
+        server.expect(0, "OK\n", "put", "key", "--ttl", "--ttl", "1h")
         server.expect(0, "--ttl", "get", "key")
+        server.expect(0, "OK\n", "put", "key", "short", "--ttl", "50ms")
         time.sleep(0.1)
         server.expect(1, "", "get", "key")
         # As seed 002 writes it; and a key that looks like an option.
@@ -697,6 +698,13 @@ def test_history():
             lines = file.read().splitlines()
         assert len(lines) == 1001 and lines[0] == "get key-1500", (len(lines), lines[0])
         assert os.listdir(os.path.dirname(path)) == ["history"]
+        # Without the variable, at home.
+        with Terminal("kv-client", "-p", server.port) as terminal:
+            terminal.expect("kv> ")
+            terminal.type("quit\r")
+            assert terminal.end()[0] == 0
+        home = os.environ["REMORA_SHM_DIR"]
+        assert os.path.exists(f"{home}/.local/state/remora/history")
         # Nowhere to keep it is no reason to fail.
         with Terminal("kv-client", "-p", server.port, state="/dev/null/nowhere") as terminal:
             terminal.expect("kv> ")
@@ -861,7 +869,7 @@ def test_programs():
             shutil.move(f"{directory}/kv-bench", other)
             result = call("bench", env={**os.environ, "PATH": f"{other}:{os.environ['PATH']}"})
             assert result.stdout == "kv-bench \n", result
-        result = call("bench", env={**os.environ, "PATH": "/nonexistent"})
+        result = call("bench", env={**os.environ, "PATH": directory})
         assert result.returncode == 3 and "kv-bench is neither" in result.stderr, result
         with Server() as server:
             result = subprocess.run([f"{directory}/kv-client", "-p", server.port], timeout=60,

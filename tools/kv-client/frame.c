@@ -23,10 +23,19 @@ static const char *const kinds[] = {"shm", "tcp", "verbs"};
 static const struct {
 	const char *figure, *name;
 } operations[] = {
-	{"get", "get"},	      {"put", "put"},	    {"put_piece", "put, a piece"},
-	{"delete", "delete"}, {"add", "incr"},	    {"swap", "counter cas"},
-	{"stat", "stat"},     {"expire", "expire"}, {"pin", "pin"},
-	{"scan", "scan"},     {"flush", "flush"},   {"stats", "stats"},
+	{"get", "get"},
+	{"put", "put"},
+	{"put_pull", "put, pulled"},
+	{"put_piece", "put, a piece"},
+	{"delete", "delete"},
+	{"add", "incr"},
+	{"swap", "counter cas"},
+	{"stat", "stat"},
+	{"expire", "expire"},
+	{"pin", "pin"},
+	{"scan", "scan"},
+	{"flush", "flush"},
+	{"stats", "stats"},
 	{"ping", "ping"},
 };
 #define OPERATION_COUNT (sizeof(operations) / sizeof(operations[0]))

@@ -130,7 +130,9 @@ void transfer_begin(struct transfer *transfer, kv_client_t *client, const char *
 			*c = '?';
 	/* How much it is nobody knows yet. */
 	progress_begin(&transfer->progress, transfer->title, 0, PROGRESS_BYTES);
-	kv_client_set_progress(client, tell_progress, transfer);
+	/* Where nobody looks on the fastest way is taken. */
+	if (isatty(STDERR_FILENO))
+		kv_client_set_progress(client, tell_progress, transfer);
 }
 
 void transfer_end(struct transfer *transfer)
