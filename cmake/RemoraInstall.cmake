@@ -1,4 +1,5 @@
-# What `make install` puts where: the shared library, public headers, pkg-config file and man pages.
+# What `make install` puts where: the shared library, public headers, pkg-config file, completion of
+# bash, and man pages.
 # Programs are installed by remora_program(). The archive stays private: its symbols have no prefix.
 
 install(TARGETS remora remora-server LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
@@ -7,6 +8,12 @@ install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/remora DESTINATION ${CMAKE_INSTALL
 
 configure_file(${CMAKE_SOURCE_DIR}/cmake/remora.pc.in ${CMAKE_BINARY_DIR}/remora.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/remora.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+# bash looks for the completion of a program in a file of its name.
+foreach(program kv-server kv-client kv-bench kv-doctor)
+  install(FILES ${CMAKE_SOURCE_DIR}/tools/completion/kv-tools.bash
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME ${program})
+endforeach()
 
 foreach(section 1 3 7)
   file(GLOB pages CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/docs/man/*.${section})

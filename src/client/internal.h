@@ -265,6 +265,9 @@ struct kv_client {
 	struct locations locations;
 	struct index_picture *picture; /* get_index.c */
 
+	kv_progress_fn progress; /* NULL: nobody wants to know */
+	void *progress_context;
+
 	int last_status, error_status; /* of the last call; that the text is about */
 	kv_path_t last_path;
 	unsigned last_round_trips;
@@ -386,6 +389,8 @@ static inline uint64_t client_hash(const void *key, size_t key_length)
 }
 
 /* Counts a one-sided read of an item, now and then, for the server to know. */
+/* Tells the caller how far a long value has come. KV_CANCELED: he wants no more of it. */
+int client_progress(struct kv_client *client, uint64_t done, uint64_t total);
 void client_touch(struct kv_client *client, uint64_t offset, uint64_t version);
 
 void client_count(struct kv_client *client, const struct call *call);

@@ -198,6 +198,8 @@ static int send_pieces(struct kv_client *client, const struct pieces *pieces,
 		calls[slot] = NULL;
 		if (worst == KV_OK)
 			worst = status;
+		if (worst == KV_OK)
+			worst = client_progress(client, at, pieces->length);
 		if (worst != KV_OK)
 			break;
 		worst = piece_begin(client, pieces, at, &calls[slot]);
@@ -345,7 +347,9 @@ static int put_by_pull(struct kv_client *client, const void *key, size_t key_len
 	struct call *call;
 	int status;
 
-	if (!client->wants_pieces || !(link->welcome.capabilities & KV_CAN_PULL) ||
+	/* Of what the server fetches we do not know how far it has come: who wants to, gets pieces. */
+	if (!client->wants_pieces || client->progress ||
+	    !(link->welcome.capabilities & KV_CAN_PULL) ||
 	    !link_offer(client, value, value_length, &descriptor))
 		return KV_AGAIN;
 	status = call_begin(client, KV_OP_PUT_PULL, key, key_length, true, &call);

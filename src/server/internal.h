@@ -45,7 +45,7 @@
  * Paths: where clients come from (listen.c)
  */
 
-enum path_kind { PATH_SHM, PATH_TCP, PATH_VERBS };
+enum path_kind { PATH_SHM, PATH_TCP, PATH_VERBS, PATH_KINDS };
 
 struct server_path {
 	enum path_kind kind;
@@ -112,9 +112,12 @@ struct server_queue {
 
 /* Written by one thread, read by any: no read-modify-write is needed. */
 struct counters {
-	_Atomic uint64_t requests[KV_OP_END_OF_REQUESTS];
+	_Atomic uint64_t requests[PATH_KINDS][KV_OP_END_OF_REQUESTS];
+	_Atomic uint64_t present[PATH_KINDS]; /* sessions now */
 	_Atomic uint64_t bytes_in, bytes_out;
 	_Atomic uint64_t pushes, pushed_bytes;
+	_Atomic uint64_t landed;  /* requests that came by the landing buffer */
+	_Atomic uint64_t touches; /* samples of gets that clients made by themselves */
 	_Atomic uint64_t sessions, refused, violations, timeouts;
 	_Atomic uint64_t no_buffer;
 	_Atomic uint64_t pins, drafts; /* held now */
@@ -127,6 +130,40 @@ static inline void counter_add(_Atomic uint64_t *counter, int64_t amount)
 		counter, atomic_load_explicit(counter, memory_order_relaxed) + (uint64_t)amount,
 		memory_order_relaxed);
 }
+
+/* ------------------------------------------------------------------------------------------
+ * How long requests take (times.c)
+ */
+
+#define TIMES_OPS      (KV_OP_END_OF_REQUESTS - KV_OP_GET)
+#define TIMES_SUB_BITS 3  /* each power of two has eight buckets: 12% wide */
+#define TIMES_BITS     36 /* a minute in nanoseconds; what takes longer counts as that */
+#define TIMES_BUCKETS  ((TIMES_BITS - TIMES_SUB_BITS + 1) << TIMES_SUB_BITS)
+#define TIMES_EVERY    16 /* of each operation, one in so many is timed, and the first one */
+
+/* Written by one worker, read by any thread. */
+struct times {
+	_Atomic uint64_t buckets[TIMES_OPS][TIMES_BUCKETS];
+};
+
+/* Sums of all workers: five to ten seconds ago, and up to five. */
+struct times_past {
+	pthread_mutex_t lock;
+	uint64_t older[TIMES_OPS][TIMES_BUCKETS];
+	uint64_t newer[TIMES_OPS][TIMES_BUCKETS];
+};
+
+/* Of one operation, lately. */
+struct times_summary {
+	uint64_t samples, p50_ns, p99_ns, p999_ns;
+};
+
+void times_record(struct times *times, unsigned op, uint64_t ns);
+/* Housekeeper, every five seconds. */
+void times_turn(struct kv_server *server);
+/* The workers are gone, and what they had timed. */
+void times_forget(struct kv_server *server);
+void times_summarize(struct kv_server *server, unsigned op, struct times_summary *summary);
 
 struct worker {
 	struct kv_server *server;
@@ -144,6 +181,7 @@ struct worker {
 	uint64_t idle_since, spin_since, mean_gap;
 
 	struct counters counters;
+	struct times times;
 	uint8_t key[KV_MAX_KEY]; /* the request's, where the client cannot change it */
 
 	pthread_t thread;
@@ -400,6 +438,7 @@ struct kv_server {
 	int port;
 	uint64_t started_ns;
 	struct counters past; /* of workers that have ended */
+	struct times_past times_past;
 
 	pthread_t acceptor, housekeeper;
 	bool acceptor_runs, housekeeper_runs;

@@ -119,6 +119,7 @@ int kv_server_create(const kv_server_options_t *options, kv_server_t **result)
 		return server_fail(KV_NO_MEMORY, "no memory for a server");
 	server->stop_fd = -1;
 	server->keep_stop_fd = -1;
+	pthread_mutex_init(&server->times_past.lock, NULL);
 	atomic_store(&server->cells_epoch, 1);
 	status = options_take(server, options);
 	if (status == KV_OK)
@@ -152,6 +153,7 @@ void kv_server_destroy(kv_server_t *server)
 	kv_secret_wipe(&server->secret);
 	kv_secret_wipe(&server->read_secret);
 	free(server->paths_text);
+	pthread_mutex_destroy(&server->times_past.lock);
 	free(server);
 }
 
@@ -268,6 +270,7 @@ static void close_workers(struct kv_server *server)
 		worker_close(&server->workers[i]);
 	}
 	server->worker_count = 0;
+	times_forget(server);
 	free(server->workers);
 	server->workers = NULL;
 }

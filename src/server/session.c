@@ -67,6 +67,7 @@ void session_open(struct session *session, struct worker *worker)
 	session->deadline_ns = clock_deadline_ns(GREETING_MS);
 	queue->sessions++;
 	queue->quiet = 0;
+	counter_add(&worker->counters.present[queue->path->kind], 1);
 	counter_add(&worker->counters.sessions, 1);
 	pthread_mutex_lock(&worker->lock);
 	list_add_tail(&worker->sessions, &session->link);
@@ -103,6 +104,7 @@ static void session_close(struct session *session)
 	drafts_release(session);
 	landing_release(session);
 	session->queue->sessions--;
+	counter_add(&worker->counters.present[session->queue->path->kind], -1);
 	log_debug("%s: session closed", session->peer);
 	session_free(session);
 }

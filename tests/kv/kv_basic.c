@@ -189,6 +189,16 @@ static void test_scan_flush_stats(void)
 		CHECK(seen[i]);
 	CHECK(calls >= KEYS / 400);
 	CHECK_EQ(client_figure(client, "keys"), KEYS);
+	CHECK_EQ(client_figure(client, "requests.put"), KEYS);
+	if (setup_is_shm())
+		CHECK_EQ(client_figure(client, "requests.put.shm"), KEYS);
+	/* One in sixteen is timed, and the first; of the last seconds. */
+	CHECK(client_figure(client, "times.put.samples") > 0);
+	CHECK(client_figure(client, "times.put.samples") <= (KEYS + 15) / 16);
+	CHECK(client_figure(client, "times.put.p50_ns") > 0);
+	CHECK(client_figure(client, "times.put.p50_ns") <=
+	      client_figure(client, "times.put.p999_ns"));
+	CHECK_EQ(client_figure(client, "clients"), 1);
 	CHECK_KV(client, kv_client_ping(client, &round_trip), KV_OK);
 	CHECK(round_trip > 0);
 	CHECK_KV(client, kv_client_flush(client), KV_OK);
