@@ -21,7 +21,7 @@
 #include "lru.h"
 #include "peer.h"
 #include "rig.h"
-#include "zipf.h"
+#include "common/zipf.h"
 
 #define SEED		7u
 #define KEPT_PART	10u
