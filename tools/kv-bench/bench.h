@@ -7,7 +7,7 @@
  *	spawn.c		servers that it starts itself: ours, Redis, memcached
  *	crew.c		forks the clients, gives them orders, shows how far they are
  *	worker.c	one client: a process with its threads, takes orders from crew.c
- *	loops.c		single operations in tight loops: a slice of each test
+ *	loops.c		single operations in tight loops: a slice of each loop
  *	pipeline.c	the same for operations that are submitted and polled
  *	drive.c		a mix of operations, one after the other
  *	drive_window.c	the same with a window of them under way
@@ -64,21 +64,21 @@ enum bench_exit {
 };
 
 /* What is measured in a tight loop. */
-enum test {
-	TEST_GET,
-	TEST_PUT,
-	TEST_GET_MANY,
-	TEST_PUT_MANY,
-	TEST_ASYNC_GET,
-	TEST_ASYNC_PUT,
-	TEST_VIEW,
-	TEST_INCR,
-	TEST_PING,
-	TEST_IDLE,
-	TEST_COUNT,
+enum loop {
+	LOOP_GET,
+	LOOP_PUT,
+	LOOP_GET_MANY,
+	LOOP_PUT_MANY,
+	LOOP_ASYNC_GET,
+	LOOP_ASYNC_PUT,
+	LOOP_VIEW,
+	LOOP_INCR,
+	LOOP_PING,
+	LOOP_IDLE,
+	LOOP_COUNT,
 };
 
-extern const char *const test_names[]; /* ended by NULL; plan.c */
+extern const char *const loop_names[]; /* ended by NULL; plan.c */
 
 /* What a mix is made of. */
 enum op {
@@ -140,8 +140,8 @@ enum output { OUTPUT_TABLE, OUTPUT_JSON, OUTPUT_CSV };
 
 struct config {
 	/* What. */
-	bool tests[TEST_COUNT]; /* tight loops; none: the passes */
-	bool has_tests;
+	bool loops[LOOP_COUNT]; /* tight loops; none: the passes */
+	bool has_loops;
 	struct pass passes[PASSES_MAX];
 	int pass_count;
 	const char *workload; /* its name; "" when it is no workload */
@@ -259,14 +259,14 @@ enum order_kind {
 	ORDER_SIZE = 1, /* from now on values of this size */
 	ORDER_FILL,	/* tight loops: put every key */
 	ORDER_WARM,	/* get every key, so that its place is known */
-	ORDER_TEST,
+	ORDER_LOOP,
 	ORDER_PASS,
 	ORDER_END,
 };
 
 struct order {
 	enum order_kind kind;
-	enum test test;
+	enum loop loop;
 	uint64_t duration_ns;
 	size_t value_size;
 	int contestant;
@@ -359,12 +359,12 @@ RMR_MUST_CHECK enum rmr_status bench_check(const struct bench *bench, const uint
 /* Runs `count` operations on the block's keys from `first` on. */
 typedef enum rmr_status (*slice_fn)(struct bench *bench, size_t first, size_t count);
 
-/* loops.c. NULL: the test is no loop. */
-slice_fn slice_of(enum test test);
+/* loops.c. NULL: there is none. */
+slice_fn slice_of(enum loop loop);
 /* Operations between two looks at the clock. */
-size_t slice_count(const struct config *config, enum test test, size_t value_size);
-/* Measures a test for so long. */
-RMR_MUST_CHECK enum rmr_status loop_run(struct bench *bench, enum test test, uint64_t duration_ns);
+size_t slice_count(const struct config *config, enum loop loop, size_t value_size);
+/* Measures a loop for so long. */
+RMR_MUST_CHECK enum rmr_status loop_run(struct bench *bench, enum loop loop, uint64_t duration_ns);
 
 /* pipeline.c */
 enum rmr_status slice_async_get(struct bench *bench, size_t first, size_t count);

@@ -136,7 +136,7 @@ static void begin_progress(struct progress *progress, const struct order *order,
 	if (order->kind == ORDER_PASS && !order->pass.operations)
 		progress_begin(progress, title, order->pass.warm_up_ns + order->pass.duration_ns,
 			       PROGRESS_SECONDS);
-	else if (order->kind == ORDER_TEST)
+	else if (order->kind == ORDER_LOOP)
 		progress_begin(progress, title, order->duration_ns * 6 / 5, PROGRESS_SECONDS);
 	else
 		progress_begin(progress, title, order->pass.operations, PROGRESS_COUNT);

@@ -20,6 +20,7 @@
 
 #define DRAW_COUNT    256u
 #define FAILURES_MAX  100u
+#define LOST_COUNTS   25u	 /* as many failures, for each takes as long as the timeout is */
 #define INSERT_NUMBER UINT64_MAX /* of a key that gets its number when it is inserted */
 #define OVERTIME_NS   UINT64_C(1000000000)
 
@@ -113,6 +114,13 @@ static void note_error(struct drive *drive, const struct outcome *outcome)
 			 op_names[outcome->op], drive->store->error);
 }
 
+static unsigned failures_of(int status)
+{
+	return status == KV_DISCONNECTED || status == KV_TIMEOUT || status == KV_UNKNOWN
+		       ? LOST_COUNTS
+		       : 1;
+}
+
 bool drive_count(struct drive *drive, const struct outcome *outcome)
 {
 	struct slot *slot = drive->slot;
@@ -122,7 +130,7 @@ bool drive_count(struct drive *drive, const struct outcome *outcome)
 	atomic_store_explicit(&slot->done,
 			      atomic_load_explicit(&slot->done, memory_order_relaxed) + 1,
 			      memory_order_relaxed);
-	drive->failures = failed ? drive->failures + 1 : 0;
+	drive->failures = failed ? drive->failures + failures_of(outcome->status) : 0;
 	if (failed)
 		note_error(drive, outcome);
 	if (outcome->begin < drive->measure)
@@ -200,9 +208,9 @@ static void run_one(struct drive *drive, const uint8_t *key, uint64_t number,
 	}
 }
 
-static enum rmr_status too_many_failures(const struct drive *drive)
+enum rmr_status drive_give_up(const struct drive *drive)
 {
-	return error_set(RMR_SYSTEM, "%u operations in a row failed; the last: %s", FAILURES_MAX,
+	return error_set(RMR_SYSTEM, "one operation after the other failed: %s",
 			 drive->slot->first_error);
 }
 
@@ -221,7 +229,7 @@ static enum rmr_status drive_one_by_one(struct drive *drive)
 		outcome.op = (enum op)op;
 		run_one(drive, key, number, &outcome);
 		if (!drive_count(drive, &outcome))
-			return too_many_failures(drive);
+			return drive_give_up(drive);
 		if (drive->pace.think)
 			pace_wait(clock_ticks() + drive->pace.think);
 	}

@@ -44,6 +44,9 @@ struct outcome {
 };
 bool drive_count(struct drive *drive, const struct outcome *outcome);
 
+/* What to say then. */
+enum rmr_status drive_give_up(const struct drive *drive);
+
 /* KV_OK, or a pseudo status if the value is not that of the key. */
 #define STATUS_WRONG_VALUE (-KIND_WRONG_VALUE)
 int drive_check(const struct drive *drive, const uint8_t *value, size_t length, uint64_t number);

@@ -247,8 +247,7 @@ static enum rmr_status take_answers(struct window *window)
 		if (done[i].cookie >= window->size)
 			return error_set(RMR_SYSTEM, "poll: a cookie that was never given");
 		else if (!take(window, &done[i]))
-			return error_set(RMR_SYSTEM, "too many operations failed: %s",
-					 drive->slot->first_error);
+			return drive_give_up(drive);
 	return RMR_OK;
 }
 
@@ -266,8 +265,7 @@ enum rmr_status drive_window(struct drive *drive)
 		window->free_places[window->free_count++] = i;
 	while (status == RMR_OK && (more || window->under_way || window->waiting)) {
 		if (!fill(window, &more))
-			status = error_set(RMR_SYSTEM, "too many operations failed: %s",
-					   drive->slot->first_error);
+			status = drive_give_up(drive);
 		else if (window->under_way)
 			status = take_answers(window);
 		else if (window->has_next)

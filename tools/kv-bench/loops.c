@@ -1,5 +1,5 @@
 /*
- * What is measured: slices of operations, one function for each test.
+ * What is measured: slices of operations, one function for each loop.
  *
  * Keys are drawn and written by the block, outside of the measured time; a block is used up slice
  * by slice, and the clock is looked at between slices. Rates come from the time of whole slices.
@@ -22,7 +22,7 @@
 #define LONG_SLICE    8u
 #define LONG_STREAM   32u
 #define COUNTERS_MAX  1000u
-#define COUNTER_FIRST (UINT64_C(1) << 48) /* no key of another test has such a number */
+#define COUNTER_FIRST (UINT64_C(1) << 48) /* no key of another loop has such a number */
 
 enum rmr_status bench_failed(const struct bench *bench, int status, const char *what,
 			     uint64_t number)
@@ -239,28 +239,28 @@ static enum rmr_status slice_ping(struct bench *bench, size_t first, size_t coun
 	return RMR_OK;
 }
 
-slice_fn slice_of(enum test test)
+slice_fn slice_of(enum loop loop)
 {
-	static const slice_fn slices[TEST_COUNT] = {
-		[TEST_GET] = slice_get,
-		[TEST_PUT] = slice_put,
-		[TEST_GET_MANY] = slice_get_many,
-		[TEST_PUT_MANY] = slice_put_many,
-		[TEST_ASYNC_GET] = slice_async_get,
-		[TEST_ASYNC_PUT] = slice_async_put,
-		[TEST_VIEW] = slice_view,
-		[TEST_INCR] = slice_incr,
-		[TEST_PING] = slice_ping,
+	static const slice_fn slices[LOOP_COUNT] = {
+		[LOOP_GET] = slice_get,
+		[LOOP_PUT] = slice_put,
+		[LOOP_GET_MANY] = slice_get_many,
+		[LOOP_PUT_MANY] = slice_put_many,
+		[LOOP_ASYNC_GET] = slice_async_get,
+		[LOOP_ASYNC_PUT] = slice_async_put,
+		[LOOP_VIEW] = slice_view,
+		[LOOP_INCR] = slice_incr,
+		[LOOP_PING] = slice_ping,
 	};
 
-	return slices[test];
+	return slices[loop];
 }
 
 /* Batches and windows want long slices: at the end of each, no operation is under way. */
-size_t slice_count(const struct config *config, enum test test, size_t value_size)
+size_t slice_count(const struct config *config, enum loop loop, size_t value_size)
 {
-	bool stream = test == TEST_GET_MANY || test == TEST_PUT_MANY || test == TEST_ASYNC_GET ||
-		      test == TEST_ASYNC_PUT;
+	bool stream = loop == LOOP_GET_MANY || loop == LOOP_PUT_MANY || loop == LOOP_ASYNC_GET ||
+		      loop == LOOP_ASYNC_PUT;
 	unsigned most = config->window > config->batch ? config->window : config->batch;
 
 	if (value_size < LONG_VALUE)
@@ -270,11 +270,11 @@ size_t slice_count(const struct config *config, enum test test, size_t value_siz
 	return most > LONG_STREAM ? most : LONG_STREAM;
 }
 
-static void draw(struct bench *bench, enum test test)
+static void draw(struct bench *bench, enum loop loop)
 {
 	uint64_t keys = bench->config->keys;
 
-	if (test != TEST_INCR) {
+	if (loop != LOOP_INCR) {
 		block_at_random(&bench->block, &bench->dice, keys);
 	} else {
 		for (size_t i = 0; i < BLOCK_KEYS; i++)
@@ -286,20 +286,20 @@ static void draw(struct bench *bench, enum test test)
 	bench->next = 0;
 }
 
-/* Of the slice's last value; where the test leaves it in the room. */
-static enum rmr_status check_last(const struct bench *bench, enum test test, size_t last)
+/* Of the slice's last value; where the loop leaves it in the room. */
+static enum rmr_status check_last(const struct bench *bench, enum loop loop, size_t last)
 {
-	if (test != TEST_GET && test != TEST_GET_MANY && test != TEST_ASYNC_GET)
+	if (loop != LOOP_GET && loop != LOOP_GET_MANY && loop != LOOP_ASYNC_GET)
 		return RMR_OK;
-	return bench_check(bench, test == TEST_GET ? bench->room : bench_room(bench, last),
+	return bench_check(bench, loop == LOOP_GET ? bench->room : bench_room(bench, last),
 			   bench->value_size, bench->block.numbers[last]);
 }
 
-enum rmr_status loop_run(struct bench *bench, enum test test, uint64_t duration_ns)
+enum rmr_status loop_run(struct bench *bench, enum loop loop, uint64_t duration_ns)
 {
-	size_t count = slice_count(bench->config, test, bench->value_size);
+	size_t count = slice_count(bench->config, loop, bench->value_size);
 	uint64_t end_ns = clock_now_ns() + duration_ns, ticks = 0;
-	slice_fn slice = slice_of(test);
+	slice_fn slice = slice_of(loop);
 
 	histogram_reset(&bench->slot->latency);
 	bench->next = BLOCK_KEYS;
@@ -309,12 +309,12 @@ enum rmr_status loop_run(struct bench *bench, enum test test, uint64_t duration_
 		uint64_t begin;
 
 		if (bench->next + count > BLOCK_KEYS)
-			draw(bench, test);
+			draw(bench, loop);
 		begin = clock_ticks();
 		status = slice(bench, bench->next, count);
 		ticks += clock_ticks() - begin;
 		if (status == RMR_OK)
-			status = check_last(bench, test, bench->next + count - 1);
+			status = check_last(bench, loop, bench->next + count - 1);
 		if (status != RMR_OK)
 			return status;
 		bench->slot->operations += count;

@@ -36,12 +36,12 @@ static const char *title_of(const struct config *config, const char *name, int c
 /* Who measures what the idle clients cost wants to know when they are all there. */
 static enum rmr_status be_idle(const struct config *config, struct row *row)
 {
-	struct order order = {.kind = ORDER_TEST, .test = TEST_IDLE};
+	struct order order = {.kind = ORDER_LOOP, .loop = LOOP_IDLE};
 	enum rmr_status status = crew_order(&order, config->clients, NULL);
 
 	if (status != RMR_OK)
 		return status;
-	rows_take_test(row, config, TEST_IDLE, 0);
+	rows_take_loop(row, config, LOOP_IDLE, 0);
 	report_row(config, row);
 	if (config->output == OUTPUT_TABLE) {
 		printf("idle: %u connected by %s\n", config_slots(config), row->transport);
@@ -51,7 +51,7 @@ static enum rmr_status be_idle(const struct config *config, struct row *row)
 	return crew_order(&order, config->clients, "idle");
 }
 
-static enum rmr_status prepare_tests(const struct config *config)
+static enum rmr_status prepare_loops(const struct config *config)
 {
 	struct order order = {.kind = ORDER_FILL, .pass.operations = config->keys};
 	enum rmr_status status = RMR_OK;
@@ -64,40 +64,40 @@ static enum rmr_status prepare_tests(const struct config *config)
 	return status;
 }
 
-static enum rmr_status measure_tests(const struct config *config, struct rows *rows, size_t size)
+static enum rmr_status measure_loops(const struct config *config, struct rows *rows, size_t size)
 {
-	enum rmr_status status = prepare_tests(config);
-	struct row *of_tests[TEST_COUNT] = {NULL};
+	enum rmr_status status = prepare_loops(config);
+	struct row *of_loops[LOOP_COUNT] = {NULL};
 	int first = rows->count;
 
-	for (int test = 0; test < TEST_IDLE; test++) {
-		if (!config->tests[test])
+	for (int loop = 0; loop < LOOP_IDLE; loop++) {
+		if (!config->loops[loop])
 			continue;
-		of_tests[test] = rows_add(rows, STORE_KV, test_names[test], "");
-		of_tests[test]->value_size = size;
+		of_loops[loop] = rows_add(rows, STORE_KV, loop_names[loop], "");
+		of_loops[loop]->value_size = size;
 	}
 	for (int round = 0; status == RMR_OK && round < config->rounds; round++) {
-		for (int at = 0; status == RMR_OK && at < TEST_IDLE; at++) {
-			int test = round % 2 ? TEST_IDLE - 1 - at : at;
-			struct order order = {.kind = ORDER_TEST,
-					      .test = (enum test)test,
+		for (int at = 0; status == RMR_OK && at < LOOP_IDLE; at++) {
+			int loop = round % 2 ? LOOP_IDLE - 1 - at : at;
+			struct order order = {.kind = ORDER_LOOP,
+					      .loop = (enum loop)loop,
 					      .duration_ns = config->duration_ns};
 
-			if (!config->tests[test])
+			if (!config->loops[loop])
 				continue;
-			status = crew_order(&order, config->clients, test_names[test]);
+			status = crew_order(&order, config->clients, loop_names[loop]);
 			if (status == RMR_OK)
-				rows_take_test(of_tests[test], config, (enum test)test, round);
+				rows_take_loop(of_loops[loop], config, (enum loop)loop, round);
 		}
 	}
 	if (status == RMR_OK && rows->count > first) {
 		report_heading(config, NULL, rows->rows[first]);
 		report_rows(config, rows, first);
 	}
-	if (status == RMR_OK && config->tests[TEST_IDLE]) {
+	if (status == RMR_OK && config->loops[LOOP_IDLE]) {
 		struct rows idle = {0};
 
-		status = be_idle(config, rows_add(&idle, STORE_KV, test_names[TEST_IDLE], ""));
+		status = be_idle(config, rows_add(&idle, STORE_KV, loop_names[LOOP_IDLE], ""));
 		rows_fini(&idle);
 	}
 	return status;
@@ -172,8 +172,8 @@ static enum rmr_status measure_size(const struct config *config, struct rows *ro
 
 	if (status != RMR_OK)
 		return status;
-	if (config->has_tests)
-		return measure_tests(config, rows, size);
+	if (config->has_loops)
+		return measure_loops(config, rows, size);
 	status = fill_stores(config);
 	for (int i = 0; status == RMR_OK && i < config->pass_count; i++)
 		status = measure_pass(config, &config->passes[i], rows, size);

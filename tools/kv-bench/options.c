@@ -382,20 +382,20 @@ static struct pass common_pass(void)
 }
 
 /* get, put and their async forms; nothing else is the same in all stores. */
-static void add_operation(struct config *config, enum test test)
+static void add_operation(struct config *config, enum loop loop)
 {
 	struct pass pass = common_pass();
 
-	if (test != TEST_GET && test != TEST_PUT && test != TEST_ASYNC_GET &&
-	    test != TEST_ASYNC_PUT)
+	if (loop != LOOP_GET && loop != LOOP_PUT && loop != LOOP_ASYNC_GET &&
+	    loop != LOOP_ASYNC_PUT)
 		options_fail(
 			&program,
 			"%s is measured in a tight loop alone, without a rate, a distribution, "
 			"--operations or --compare",
-			test_names[test]);
-	pass.name = test_names[test];
-	plan_only(&pass, test == TEST_GET || test == TEST_ASYNC_GET ? OP_GET : OP_PUT);
-	pass.window = test == TEST_GET || test == TEST_PUT ? 1 : (unsigned)args.window;
+			loop_names[loop]);
+	pass.name = loop_names[loop];
+	plan_only(&pass, loop == LOOP_GET || loop == LOOP_ASYNC_GET ? OP_GET : OP_PUT);
+	pass.window = loop == LOOP_GET || loop == LOOP_PUT ? 1 : (unsigned)args.window;
 	config->passes[config->pass_count++] = pass;
 }
 
@@ -442,21 +442,21 @@ static void add_mix(struct config *config)
 	config->passes[config->pass_count++] = pass;
 }
 
-static void pick_tests(const struct options_result *result, struct config *config)
+static void pick_loops(const struct options_result *result, struct config *config)
 {
 	for (int i = 0; i < result->argument_count; i++) {
-		int test = 0;
+		int loop = 0;
 
-		while (test_names[test] && strcmp(test_names[test], result->arguments[i]))
-			test++;
-		if (!test_names[test])
+		while (loop_names[loop] && strcmp(loop_names[loop], result->arguments[i]))
+			loop++;
+		if (!loop_names[loop])
 			options_fail(&program, "no operation '%s'; --help lists all",
 				     result->arguments[i]);
-		config->tests[test] = true;
+		config->loops[loop] = true;
 	}
-	for (int test = 0; !result->argument_count && test <= TEST_ASYNC_PUT; test++)
-		config->tests[test] =
-			!wants_mix(config) || (test != TEST_GET_MANY && test != TEST_PUT_MANY);
+	for (int loop = 0; !result->argument_count && loop <= LOOP_ASYNC_PUT; loop++)
+		config->loops[loop] =
+			!wants_mix(config) || (loop != LOOP_GET_MANY && loop != LOOP_PUT_MANY);
 }
 
 static void plan_passes(const struct options_result *result, struct config *config)
@@ -471,17 +471,17 @@ static void plan_passes(const struct options_result *result, struct config *conf
 	} else if (*args.workload || *args.mix) {
 		add_mix(config);
 	} else {
-		pick_tests(result, config);
-		config->has_tests = !wants_mix(config);
-		for (int test = 0; !config->has_tests && test < TEST_COUNT; test++)
-			if (config->tests[test])
-				add_operation(config, (enum test)test);
+		pick_loops(result, config);
+		config->has_loops = !wants_mix(config);
+		for (int loop = 0; !config->has_loops && loop < LOOP_COUNT; loop++)
+			if (config->loops[loop])
+				add_operation(config, (enum loop)loop);
 	}
 	config->fill = !args.no_fill && !is_cache;
-	if (config->has_tests && config->fill) {
+	if (config->has_loops && config->fill) {
 		config->fill = false;
-		for (int test = 0; test <= TEST_VIEW; test++)
-			config->fill |= config->tests[test]; /* others need no keys */
+		for (int loop = 0; loop <= LOOP_VIEW; loop++)
+			config->fill |= config->loops[loop]; /* others need no keys */
 	}
 }
 

@@ -14,18 +14,18 @@
 #define EAGER_VALUE 4096u /* longer ones gain nothing from a window */
 #define FILL_WINDOW 32
 
-const char *const test_names[] = {
-	[TEST_GET] = "get",
-	[TEST_PUT] = "put",
-	[TEST_GET_MANY] = "get-many",
-	[TEST_PUT_MANY] = "put-many",
-	[TEST_ASYNC_GET] = "async-get",
-	[TEST_ASYNC_PUT] = "async-put",
-	[TEST_VIEW] = "view",
-	[TEST_INCR] = "incr",
-	[TEST_PING] = "ping",
-	[TEST_IDLE] = "idle",
-	[TEST_COUNT] = NULL,
+const char *const loop_names[] = {
+	[LOOP_GET] = "get",
+	[LOOP_PUT] = "put",
+	[LOOP_GET_MANY] = "get-many",
+	[LOOP_PUT_MANY] = "put-many",
+	[LOOP_ASYNC_GET] = "async-get",
+	[LOOP_ASYNC_PUT] = "async-put",
+	[LOOP_VIEW] = "view",
+	[LOOP_INCR] = "incr",
+	[LOOP_PING] = "ping",
+	[LOOP_IDLE] = "idle",
+	[LOOP_COUNT] = NULL,
 };
 
 const char *const op_names[] = {

@@ -57,29 +57,61 @@ enum rmr_status plot_check(const char *file)
 	return RMR_OK;
 }
 
-/* Sums of mixes, and rows of a single operation: what is worth a line. */
+/* Whether a row is worth a line: it has figures, and no sum stands for it. */
 static bool is_shown(const struct rows *rows, int i)
 {
 	const struct row *row = rows->rows[i];
 
-	if (!row->latency.count)
-		return false;
-	for (int j = 0; !row->is_sum && j < rows->count; j++)
-		if (rows->rows[j]->is_sum && rows->rows[j]->store == row->store &&
-		    rows->rows[j]->value_size == row->value_size)
+	for (int j = 0; !row->is_sum && j < rows->count; j++) {
+		const struct row *sum = rows->rows[j];
+
+		if (sum->is_sum && sum->store == row->store && sum->value_size == row->value_size &&
+		    sum->window == row->window &&
+		    (!strcmp(sum->op, row->op) || !strcmp(sum->op, "all")))
 			return false;
-	return true;
+	}
+	return row->latency.count > 0;
+}
+
+/* Whether these two are points of one line: only the size of the values may differ. */
+static bool is_one_line(const struct row *a, const struct row *b)
+{
+	return a->store == b->store && a->window == b->window && !strcmp(a->op, b->op);
+}
+
+/* Whether a row begins a line: no earlier one belongs to it. */
+static bool is_first(const struct rows *rows, int at)
+{
+	for (int i = 0; i < at; i++)
+		if (is_shown(rows, i) && is_one_line(rows->rows[i], rows->rows[at]))
+			return false;
+	return is_shown(rows, at);
 }
 
 static void write_name(FILE *to, const struct config *config, const struct row *row)
 {
-	char label[32], size[SIZE_TEXT_LENGTH];
+	char label[32];
 
 	fprintf(to, "%s%s%s", config->contestant_count > 1 ? store_names[row->store] : "",
-		config->contestant_count > 1 ? " " : "",
-		row->is_sum ? "all operations" : row_label(row, label));
-	if (config->size_count > 1)
-		fprintf(to, " %s", size_format(row->value_size, size));
+		config->contestant_count > 1 ? " " : "", row_label(row, label));
+}
+
+/* The same colour for the same operation, another kind of line for another store. */
+static void write_style(FILE *to, const struct rows *rows, int at)
+{
+	int colour = 1;
+
+	for (int i = 0; i < at; i++)
+		colour += is_first(rows, i) && rows->rows[i]->store == STORE_KV;
+	for (int i = 0; rows->rows[at]->store != STORE_KV && i < at; i++)
+		if (is_first(rows, i) && rows->rows[i]->store == STORE_KV &&
+		    rows->rows[i]->window == rows->rows[at]->window &&
+		    !strcmp(rows->rows[i]->op, rows->rows[at]->op)) {
+			write_style(to, rows, i);
+			fprintf(to, " dt %d", (int)rows->rows[at]->store + 1);
+			return;
+		}
+	fprintf(to, "lw 2 lc %d", colour);
 }
 
 /* Microseconds, and the share that took no longer. */
@@ -98,17 +130,28 @@ static void write_shares(FILE *to, const struct row *row, int block)
 	fprintf(to, "EOD\n");
 }
 
+/* Of the smallest values alone when there are several sizes: a line for each would be a thicket. */
 static void plot_shares(FILE *to, const struct config *config, const struct rows *rows)
 {
 	const char *comma = "plot ";
+	char size[SIZE_TEXT_LENGTH];
 
-	fprintf(to, "set title 'latency'\nset logscale x\nset xlabel 'microseconds'\n"
-		    "set ylabel '%% of operations answered'\nset key bottom right\n"
-		    "set yrange [0:100]\nset grid\n");
+	fprintf(to,
+		"set title 'latency, values of %s%s'\nset logscale x\nset xlabel 'microseconds'\n"
+		"set ylabel '%% of operations answered'\nset key below maxrows 6 samplen 2 font "
+		"\",9\"\n"
+		"set yrange [0:100]\nset grid\n",
+		size_format(config->value_sizes[0], size),
+		config->value_sizes[0] < 1024 ? " bytes" : "");
+	for (int i = 0; i < rows->count; i++)
+		if (is_first(rows, i))
+			write_shares(to, rows->rows[i], i);
 	for (int i = 0; i < rows->count; i++) {
-		if (!is_shown(rows, i))
+		if (!is_first(rows, i))
 			continue;
-		fprintf(to, "%s$shares%d using 1:2 with lines lw 2 title '", comma, i);
+		fprintf(to, "%s$shares%d using 1:2 with lines ", comma, i);
+		write_style(to, rows, i);
+		fprintf(to, " title '");
 		write_name(to, config, rows->rows[i]);
 		fprintf(to, "'");
 		comma = ", ";
@@ -122,52 +165,71 @@ static void plot_sizes(FILE *to, const struct config *config, const struct rows 
 	const char *comma = "plot ";
 
 	fprintf(to, "set title 'throughput by size of values'\nset logscale xy\n"
-		    "set xlabel 'bytes of a value'\nset ylabel 'MB/s'\nset key top left\n"
-		    "set grid\n");
+		    "set xlabel 'bytes of a value'\nset ylabel 'MB/s'\n"
+		    "set key below maxrows 6 samplen 2 font \",9\"\nset grid\n");
 	for (int i = 0; i < rows->count; i++) {
-		const struct row *row = rows->rows[i];
-		char label[32];
-
-		if (!is_shown(rows, i) || row->value_size != config->value_sizes[0])
+		if (!is_first(rows, i))
 			continue;
-		fprintf(to, "%s'-' using 1:2 with linespoints lw 2 title '%s%s%s'", comma,
-			config->contestant_count > 1 ? store_names[row->store] : "",
-			config->contestant_count > 1 ? " " : "",
-			row->is_sum ? "all operations" : row_label(row, label));
+		fprintf(to, "$sizes%d << EOD\n", i);
+		for (int j = i; j < rows->count; j++)
+			if (is_shown(rows, j) && is_one_line(rows->rows[i], rows->rows[j]))
+				fprintf(to, "%zu %.6f\n", rows->rows[j]->value_size,
+					row_bytes_rate(rows->rows[j]) / 1e6);
+		fprintf(to, "EOD\n");
+	}
+	for (int i = 0; i < rows->count; i++) {
+		if (!is_first(rows, i))
+			continue;
+		fprintf(to, "%s$sizes%d using 1:2 with linespoints ", comma, i);
+		write_style(to, rows, i);
+		fprintf(to, " title '");
+		write_name(to, config, rows->rows[i]);
+		fprintf(to, "'");
 		comma = ", ";
 	}
+	fprintf(to, "\n");
+}
+
+/* The rate of one store at what a row of ours has measured, by whatever path; 1 if none. */
+static double rate_beside(const struct rows *rows, const struct row *ours, enum store_kind store)
+{
+	double rate = 0;
+
+	for (int i = 0; i < rows->count; i++)
+		if (is_shown(rows, i) && rows->rows[i]->store == store &&
+		    rows->rows[i]->window == ours->window && !strcmp(rows->rows[i]->op, ours->op))
+			rate += row_rate(rows->rows[i]);
+	return rate > 1 ? rate : 1;
+}
+
+/* A group of bars for each operation, a bar for each store. */
+static void plot_bars(FILE *to, const struct config *config, const struct rows *rows)
+{
+	const char *last = "";
+	char label[32];
+
+	fprintf(to, "$bars << EOD\noperation");
+	for (int i = 0; i < config->contestant_count; i++)
+		fprintf(to, " %s", store_names[config->contestants[i].kind]);
 	fprintf(to, "\n");
 	for (int i = 0; i < rows->count; i++) {
 		const struct row *row = rows->rows[i];
 
-		if (!is_shown(rows, i) || row->value_size != config->value_sizes[0])
+		if (!is_first(rows, i) || row->store != STORE_KV || !strcmp(row->op, last))
 			continue;
-		for (int j = 0; j < rows->count; j++) {
-			const struct row *other = rows->rows[j];
-
-			if (is_shown(rows, j) && other->store == row->store &&
-			    other->window == row->window && !strcmp(other->op, row->op))
-				fprintf(to, "%zu %.6f\n", other->value_size,
-					row_bytes_rate(other) / 1e6);
-		}
-		fprintf(to, "e\n");
+		last = row->op;
+		fprintf(to, "\"%s\"", row_label(row, label));
+		for (int j = 0; j < config->contestant_count; j++)
+			fprintf(to, " %.1f", rate_beside(rows, row, config->contestants[j].kind));
+		fprintf(to, "\n");
 	}
-}
-
-static void plot_bars(FILE *to, const struct config *config, const struct rows *rows)
-{
-	fprintf(to, "set title 'operations a second'\nset style fill solid 0.6\nunset key\n"
-		    "set boxwidth 0.7\nset logscale y\nset yrange [1:*]\nset grid y\n"
-		    "set xtics rotate by -35 noenhanced\n"
-		    "plot '-' using 0:2:($0+1):xtic(1) with boxes lc variable\n");
-	for (int i = 0; i < rows->count; i++) {
-		if (!is_shown(rows, i))
-			continue;
-		fprintf(to, "\"");
-		write_name(to, config, rows->rows[i]);
-		fprintf(to, "\" %.1f\n", row_rate(rows->rows[i]) > 1 ? row_rate(rows->rows[i]) : 1);
-	}
-	fprintf(to, "e\n");
+	fprintf(to,
+		"EOD\nset title 'operations a second'\nset style data histograms\n"
+		"set style histogram clustered gap 1\nset style fill solid 0.7\n"
+		"set logscale y\nset yrange [1:*]\nset format y '%%.0s%%c'\nset grid y\n"
+		"set key below\nset xtics rotate by -20 noenhanced\n"
+		"plot for [i=2:%d] $bars using i:xtic(1) title columnheader(i)\n",
+		config->contestant_count + 1);
 }
 
 /* In gnuplot a quote within quotes is written twice. */
@@ -187,16 +249,13 @@ enum rmr_status plot_write(const struct config *config, const struct rows *rows)
 	if (!to)
 		return error_errno(RMR_SYSTEM, errno, "gnuplot");
 	if (!strcmp(extension_of(config->plot), "svg"))
-		fprintf(to, "set terminal svg size 1200,500\n");
+		fprintf(to, "set terminal svg size 1200,600\n");
 	else
 		fprintf(to, "if (strstrt(GPVAL_TERMINALS, 'pngcairo')) {\n"
-			    "set terminal pngcairo size 1200,500\n} else {\n"
-			    "set terminal png size 1200,500\n}\n");
+			    "set terminal pngcairo size 1200,600\n} else {\n"
+			    "set terminal png size 1200,600\n}\n");
 	fprintf(to, "set output ");
 	write_quoted(to, config->plot);
-	for (int i = 0; i < rows->count; i++)
-		if (is_shown(rows, i))
-			write_shares(to, rows->rows[i], i);
 	fprintf(to, "set multiplot layout 1,2\n");
 	plot_shares(to, config, rows);
 	if (config->size_count > 1)

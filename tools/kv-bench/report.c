@@ -112,7 +112,7 @@ static void print_json(const struct config *config, const struct row *row)
 		       (unsigned long long)histogram_percentile(&row->latency,
 								percentiles[i].percent));
 	print_json_counts(row);
-	if (row->is_test)
+	if (row->is_loop)
 		print_json_totals(&row->totals);
 	printf(", \"samples\": [");
 	for (int i = 0; i < row->sample_count; i++)
@@ -265,7 +265,7 @@ static void print_remarks(const struct row *row, int width)
 			 (unsigned long long)row->unbegun);
 		print_wrapped(text, width);
 	}
-	if (row->is_test && (row->totals.torn_reads || row->totals.reconnects)) {
+	if (row->is_loop && (row->totals.torn_reads || row->totals.reconnects)) {
 		snprintf(text, sizeof(text), "%s: %llu torn reads, %llu reconnects", row->op,
 			 (unsigned long long)row->totals.torn_reads,
 			 (unsigned long long)row->totals.reconnects);
@@ -295,7 +295,7 @@ void report_rows(const struct config *config, const struct rows *rows, int first
 			if (!row->is_sum && rows->rows[rows->count - 1]->is_sum)
 				continue;
 			snprintf(title, sizeof(title), "\nlatency of %s%s%s",
-				 row->is_sum ? "all operations" : row_label(row, label),
+				 strcmp(row->op, "all") ? row_label(row, label) : "all operations",
 				 config->contestant_count > 1 ? ", " : "",
 				 config->contestant_count > 1 ? store_names[row->store] : "");
 			picture_print(stdout, &row->latency, title, width);
@@ -303,23 +303,26 @@ void report_rows(const struct config *config, const struct rows *rows, int first
 	fflush(stdout);
 }
 
-/* The row of another store that measures the same; of a mix, the sum alone. */
+/* The row of another store that measures the same. */
 static bool is_same(const struct row *ours, const struct row *theirs)
 {
 	return theirs->store != STORE_KV && theirs->value_size == ours->value_size &&
 	       theirs->window == ours->window && !strcmp(theirs->op, ours->op);
 }
 
-/* All of ours by one operation, whatever path. */
+/* All of ours by one operation, whatever path: their sum counts them again. */
 static double rate_of(const struct rows *rows, const struct row *like)
 {
 	double rate = 0;
 
-	for (int i = 0; i < rows->count; i++)
-		if (rows->rows[i]->store == like->store &&
-		    rows->rows[i]->value_size == like->value_size &&
-		    rows->rows[i]->window == like->window && !strcmp(rows->rows[i]->op, like->op))
-			rate += row_rate(rows->rows[i]);
+	for (int i = 0; i < rows->count; i++) {
+		const struct row *row = rows->rows[i];
+		bool counts_again = row->is_sum && strcmp(row->op, "all");
+
+		if (row->store == like->store && row->value_size == like->value_size &&
+		    row->window == like->window && !strcmp(row->op, like->op) && !counts_again)
+			rate += row_rate(row);
+	}
 	return rate;
 }
 
@@ -338,10 +341,14 @@ static bool is_first_of_op(const struct rows *rows, int at)
 void report_ratios(const struct config *config, const struct rows *rows)
 {
 	char size[SIZE_TEXT_LENGTH], label[64];
+	bool has_slow_window = false;
 
 	if (config->output != OUTPUT_TABLE || config->contestant_count < 2)
 		return;
 	printf("\nremora beside the others (rate, p50)\n");
+	for (int i = 0; i < rows->count; i++)
+		has_slow_window |=
+			rows->rows[i]->store == STORE_MEMCACHED && rows->rows[i]->window > 1;
 	for (int i = 0; i < rows->count; i++) {
 		const struct row *ours = rows->rows[i];
 		char name[32];
@@ -362,4 +369,8 @@ void report_ratios(const struct config *config, const struct rows *rows)
 			       (double)histogram_percentile(&theirs->latency, 50) / mine);
 		}
 	}
+	if (has_slow_window)
+		print_wrapped("libmemcached has no puts under way: in a window it makes them one "
+			      "by one, and gets as one multi-get.",
+			      report_width());
 }

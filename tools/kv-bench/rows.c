@@ -76,9 +76,9 @@ void row_provider(const struct row *row, char provider[16])
 	snprintf(provider, 16, "%.*s", length < 15 ? (int)length : 15, row->transport);
 }
 
-static bool carries_value(enum test test)
+static bool carries_value(enum loop loop)
 {
-	return test != TEST_INCR && test != TEST_PING && test != TEST_IDLE;
+	return loop != LOOP_INCR && loop != LOOP_PING && loop != LOOP_IDLE;
 }
 
 /* The path that most operations took. */
@@ -92,23 +92,23 @@ static const char *main_path(const kv_client_totals_t *totals)
 	return totals->operations[most] ? kv_path_name((kv_path_t)most) : "";
 }
 
-void rows_take_test(struct row *row, const struct config *config, enum test test, int round)
+void rows_take_loop(struct row *row, const struct config *config, enum loop loop, int round)
 {
 	const struct shared *shared = crew_shared();
 
-	row->is_test = true;
+	row->is_loop = true;
 	row->sample_count = round + 1;
 	for (unsigned i = 0; i < shared->slot_count; i++) {
 		const struct slot *slot = &shared->slots[i];
 
 		snprintf(row->transport, sizeof(row->transport), "%s", slot->transport[0]);
 		row->operations += slot->operations;
-		if (carries_value(test))
+		if (carries_value(loop))
 			row->bytes += slot->operations * row->value_size;
 		if (slot->time_ns)
 			row->samples[round] +=
 				(double)slot->operations * 1e9 / (double)slot->time_ns;
-		if (test == TEST_IDLE)
+		if (loop == LOOP_IDLE)
 			continue;
 		if (slot->latency.count)
 			histogram_merge(&row->latency, &slot->latency);
@@ -120,9 +120,9 @@ void rows_take_test(struct row *row, const struct config *config, enum test test
 		row->totals.reconnects += slot->totals.reconnects;
 	}
 	row->path = main_path(&row->totals);
-	if (test == TEST_ASYNC_GET || test == TEST_ASYNC_PUT)
+	if (loop == LOOP_ASYNC_GET || loop == LOOP_ASYNC_PUT)
 		row->window = config->window;
-	else if (test == TEST_GET_MANY || test == TEST_PUT_MANY)
+	else if (loop == LOOP_GET_MANY || loop == LOOP_PUT_MANY)
 		row->window = config->batch;
 }
 
@@ -227,6 +227,9 @@ void rows_take_pass(struct rows *rows, int first, const struct config *config,
 		take_op(rows, first, store, is_named ? pass->name : op_names[op], (enum op)op,
 			common_ns, round);
 	}
+	/* Nothing was answered in time: that is a row, too. */
+	if (rows->count == first)
+		rows_add(rows, store, pass->name, "");
 	for (unsigned i = 0; i < shared->slot_count; i++)
 		unbegun += shared->slots[i].unbegun;
 	for (int i = first; i < rows->count; i++) {
@@ -240,18 +243,22 @@ void rows_take_pass(struct rows *rows, int first, const struct config *config,
 		memcpy(row->transport, shared->slots[0].transport[contestant],
 		       sizeof(row->transport));
 	}
-	if (rows->count > first)
-		rows->rows[first]->unbegun += unbegun;
+	rows->rows[first]->unbegun += unbegun;
 }
 
 void rows_sum(struct rows *rows, int first)
 {
+	const char *op;
 	struct row *sum;
 	int last = rows->count;
 
 	if (last - first < 2)
 		return;
-	sum = rows_add(rows, rows->rows[first]->store, "all", "all");
+	op = rows->rows[first]->op;
+	for (int i = first; i < last; i++)
+		if (strcmp(rows->rows[i]->op, op))
+			op = "all";
+	sum = rows_add(rows, rows->rows[first]->store, op, "all");
 	sum->is_sum = true;
 	sum->value_size = rows->rows[first]->value_size;
 	sum->window = rows->rows[first]->window;

@@ -17,7 +17,7 @@ struct row {
 	char transport[TRANSPORT_MAX];
 	size_t value_size;
 	unsigned window;
-	bool is_test; /* a tight loop: totals are there, and latencies are samples */
+	bool is_loop; /* a tight loop: totals are there, and latencies are samples */
 	bool is_sum;  /* of the rows before it */
 	double samples[BENCH_ROUNDS_MAX]; /* operations a second of each round, of all clients */
 	int sample_count;
@@ -39,12 +39,13 @@ struct row *rows_add(struct rows *rows, enum store_kind store, const char *op, c
 void rows_fini(struct rows *rows);
 
 /* Adds what the threads have counted in this round of a tight loop. */
-void rows_take_test(struct row *row, const struct config *config, enum test test, int round);
+void rows_take_loop(struct row *row, const struct config *config, enum loop loop, int round);
 
 /* The same for a pass: to the rows from `first` on, adding those that are not there. */
 void rows_take_pass(struct rows *rows, int first, const struct config *config,
 		    const struct pass *pass, int contestant, size_t value_size, int round);
-/* Once all rounds are in: adds a sum to those from `first` on, if they are several. */
+/* Once all rounds are in: adds a sum to those from `first` on, if they are several. Its operation is
+ * theirs, or "all"; its path "all". */
 void rows_sum(struct rows *rows, int first);
 
 double row_rate(const struct row *row); /* median of the rounds */

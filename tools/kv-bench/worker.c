@@ -78,8 +78,8 @@ static size_t rooms_of(const struct config *config)
 {
 	size_t most = 1;
 
-	if (config->has_tests)
-		return slice_count(config, TEST_ASYNC_GET, config_largest_value(config));
+	if (config->has_loops)
+		return slice_count(config, LOOP_ASYNC_GET, config_largest_value(config));
 	for (int i = 0; i < config->pass_count; i++)
 		if (config->passes[i].window > most)
 			most = config->passes[i].window;
@@ -147,18 +147,18 @@ static void bench_close(struct bench *bench)
 }
 
 /* All keys in their order, by the block. */
-static enum rmr_status over_all_keys(struct bench *bench, enum test test)
+static enum rmr_status over_all_keys(struct bench *bench, enum loop loop)
 {
 	enum rmr_status status = RMR_OK;
 	uint64_t keys = bench->config->keys;
 
 	for (uint64_t first = 0; status == RMR_OK && first < keys; first += BLOCK_KEYS) {
 		size_t count = keys - first < BLOCK_KEYS ? (size_t)(keys - first) : BLOCK_KEYS;
-		size_t step = slice_count(bench->config, test, bench->value_size);
+		size_t step = slice_count(bench->config, loop, bench->value_size);
 
 		block_in_order(&bench->block, first, count);
 		for (size_t at = 0; status == RMR_OK && at < count; at += step)
-			status = slice_of(test)(bench, at, count - at < step ? count - at : step);
+			status = slice_of(loop)(bench, at, count - at < step ? count - at : step);
 		atomic_store_explicit(&bench->slot->done, first + count, memory_order_relaxed);
 	}
 	return status;
@@ -170,7 +170,7 @@ static enum rmr_status warm(struct bench *bench)
 	enum rmr_status status = RMR_OK;
 
 	for (int pass = 0; status == RMR_OK && pass < WARM_PASSES; pass++)
-		status = over_all_keys(bench, TEST_GET);
+		status = over_all_keys(bench, LOOP_GET);
 	return status;
 }
 
@@ -191,18 +191,18 @@ static enum rmr_status measure(struct bench *bench, const struct order *order)
 	enum rmr_status status;
 
 	slot->operations = slot->time_ns = 0;
-	if (order->test == TEST_IDLE) {
+	if (order->loop == LOOP_IDLE) {
 		struct timespec pause = {(time_t)(order->duration_ns / 1000000000),
 					 (long)(order->duration_ns % 1000000000)};
 
 		nanosleep(&pause, NULL);
 		return RMR_OK;
 	}
-	status = loop_run(bench, order->test, order->duration_ns / 5);
+	status = loop_run(bench, order->loop, order->duration_ns / 5);
 	if (status != RMR_OK)
 		return status;
 	kv_client_get_totals(bench->client, &before);
-	status = loop_run(bench, order->test, order->duration_ns);
+	status = loop_run(bench, order->loop, order->duration_ns);
 	kv_client_get_totals(bench->client, &slot->totals);
 	subtract_totals(&slot->totals, &before);
 	return status;
@@ -220,13 +220,13 @@ static enum rmr_status carry_out(struct bench *bench, const struct order *order)
 		if (!is_first)
 			return RMR_OK;
 		return error_context(over_all_keys(bench, bench->value_size > EAGER_VALUE
-								  ? TEST_PUT
-								  : TEST_ASYNC_PUT),
+								  ? LOOP_PUT
+								  : LOOP_ASYNC_PUT),
 				     "fill");
 	case ORDER_WARM:
 		return error_context(warm(bench), "warm up");
-	case ORDER_TEST:
-		return error_context(measure(bench, order), "%s", test_names[order->test]);
+	case ORDER_LOOP:
+		return error_context(measure(bench, order), "%s", loop_names[order->loop]);
 	case ORDER_PASS:
 		if (order->pass.alone && !is_first)
 			return RMR_OK;
