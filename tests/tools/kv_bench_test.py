@@ -583,6 +583,7 @@ def test_usage():
             ("one of them", "--json", "--csv"), ("one of them", "-W", "a", "-m", "get"),
             ("one of them", "-W", "a", "get"), ("--window", "-w", "4", "-W", "a", "--think-time",
                                                 "1ms"),
+            ("--warm-up", "--warm-up", "1s", "-o", "10", "get"),
             ("--rate", "--rate", "5", "-W", "a", "--think-time", "1ms"),
             ("tight loop", "ping", "--rate", "10"), ("no scan", "-W", "e", "--compare",
                                                      "memcached"),

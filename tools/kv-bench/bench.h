@@ -292,9 +292,10 @@ bool pipe_write(int fd, const void *from, size_t length);
  * crew.c
  */
 
-/* Forks the clients, which connect. Ends them all. */
+/* Forks the clients, which connect. */
 RMR_MUST_CHECK enum rmr_status crew_start(const struct config *config);
-void crew_end(void);
+/* Ends them all; at_once: whatever they are doing. */
+void crew_end(bool at_once);
 /* Gives the first `count` clients an order and waits for their answers. title: of the line that
  * shows progress; NULL: none. */
 RMR_MUST_CHECK enum rmr_status crew_order(const struct order *order, unsigned count,
@@ -313,6 +314,8 @@ bool crew_is_interrupted(void);
 RMR_MUST_CHECK enum rmr_status spawn_servers(struct config *config);
 /* Ends them, and removes what they left. Legal at any time. */
 void spawn_end(void);
+/* Where a program of the PATH is. path has room for PATH_MAX bytes. */
+bool spawn_find(const char *name, char *path);
 
 /* ------------------------------------------------------------------------------------------
  * The measured loops

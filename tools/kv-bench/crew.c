@@ -204,12 +204,12 @@ enum rmr_status crew_start(const struct config *config)
 }
 
 /* Closing its orders ends a client; one that is in the middle of something is told so. */
-void crew_end(void)
+void crew_end(bool at_once)
 {
 	for (unsigned i = 0; i < worker_count; i++) {
 		close(workers[i].orders);
 		close(workers[i].answers);
-		if (interrupted && workers[i].pid > 0)
+		if (at_once && workers[i].pid > 0)
 			kill(workers[i].pid, SIGTERM);
 	}
 	for (unsigned i = 0; i < worker_count; i++)

@@ -1,9 +1,10 @@
 /*
  * A mix of operations against a store, by one thread.
  *
- * Operations and keys are drawn by the block. Drawing a Zipf rank takes as long as a get from mapped
- * memory, and no real program spends its time so; where operations follow each other one by one, the
- * time of drawing is left out of the rate. With a window it is not: answers come in meanwhile.
+ * Operations and keys are drawn by the block. Drawing a Zipf rank takes as long as a get from
+ * mapped memory, and no real program spends its time so; where operations follow each other one by
+ * one, the time of drawing is left out of the rate. With a window it is not: answers come in
+ * meanwhile.
  *
  * Operations that fail are counted by kind, and the run goes on; when many fail in a row there is
  * nothing left to measure, and it ends.
@@ -268,8 +269,6 @@ static void drive_begin(struct drive *drive, const struct order *order)
 	drive->end = UINT64_MAX;
 	if (!pass->operations)
 		drive->end = start + pace_ticks_of(pass->warm_up_ns + pass->duration_ns);
-	else if (pass->warm_up_ns)
-		drive->measure = start; /* operations are counted: all of them */
 	prctl(PR_SET_TIMERSLACK, 1);
 	draw(drive);
 	pace_wait(start);

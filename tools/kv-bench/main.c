@@ -230,7 +230,7 @@ int main(int argc, char **argv)
 	if (status != RMR_OK)
 		fprintf(stderr, "kv-bench: %s\n",
 			crew_is_interrupted() ? "interrupted" : rmr_error_message());
-	crew_end();
+	crew_end(status != RMR_OK);
 	spawn_end();
 	rows_fini(&rows);
 	if (status == RMR_OK)

@@ -371,6 +371,8 @@ static struct pass common_pass(void)
 	pass.warm_up_ns = pass.duration_ns / 5 < WARM_UP_MOST ? pass.duration_ns / 5 : WARM_UP_MOST;
 	if (given.warm_up)
 		pass.warm_up_ns = args.warm_up;
+	if (pass.operations && given.warm_up)
+		options_fail(&program, "--warm-up goes with --seconds, not with --operations");
 	if (pass.operations)
 		pass.warm_up_ns = 0;
 	if (pass.think_ns && pass.window > 1)
@@ -399,7 +401,7 @@ static void add_operation(struct config *config, enum loop loop)
 	config->passes[config->pass_count++] = pass;
 }
 
-/* Seed 002: one thread writes all keys, then each thread reads its part of them, again and again. */
+/* Seed 002: one thread writes all keys, then each thread reads its part of them, many times. */
 static void add_cache(struct config *config)
 {
 	struct pass pass = common_pass();

@@ -4,10 +4,10 @@
  * With a target rate the operations of a thread are due at moments that are fixed beforehand, one
  * interval after the other, whatever the server does. An operation's latency counts from the moment
  * it was due, not from when it was sent. The difference is all when a server stalls: a client that
- * waits for each answer sends nothing during a stall of a second, and would count one slow operation
- * where at a thousand a second a thousand users waited. (This is called coordinated omission: the
- * server's silence decides which latencies are never taken.) Here those thousand are sent late, one
- * after the other, and each counts the time that it was late, too.
+ * waits for each answer sends nothing during a stall of a second, and would count one slow
+ * operation where at a thousand a second a thousand users waited. (This is called coordinated
+ * omission: the server's silence decides which latencies are never taken.) Here those thousand are
+ * sent late, one after the other, and each counts the time that it was late, too.
  *
  * The threads' moments are spread over the interval, so that they do not all call at once.
  *

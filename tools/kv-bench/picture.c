@@ -6,8 +6,8 @@
  *	  200ns |#########                    21.17%
  *
  * A line counts the operations that took from its time up to the next line's. The steps are 1, 1.5,
- * 2, 3, 5, 7 of each power of ten; when that gives too many lines, 1, 2, 5, or 1 alone. What is rare
- * still shows as a dot, for it is the rare ones that people look for.
+ * 2, 3, 5, 7 of each power of ten; when that gives too many lines, 1, 2, 5, or 1 alone. What is
+ * rare still shows as a dot, for it is the rare ones that people look for.
  */
 #include <math.h>
 #include <stdio.h>

@@ -5,6 +5,7 @@
  * the size of values when several were measured, else a bar for each operation and store.
  */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,24 +16,6 @@
 #include "base/size.h"
 #include "rows.h"
 
-#define PART_MAX 4096
-
-static bool is_program(const char *name)
-{
-	const char *search = getenv("PATH");
-
-	while (search && *search) {
-		int part = (int)strcspn(search, ":");
-		char path[PART_MAX];
-
-		snprintf(path, sizeof(path), "%.*s/%s", part, search, name);
-		if (!access(path, X_OK))
-			return true;
-		search += part + (search[part] == ':');
-	}
-	return false;
-}
-
 static const char *extension_of(const char *file)
 {
 	const char *dot = strrchr(file, '.');
@@ -42,11 +25,12 @@ static const char *extension_of(const char *file)
 
 enum rmr_status plot_check(const char *file)
 {
+	char path[PATH_MAX];
 	FILE *probe;
 
 	if (strcmp(extension_of(file), "png") && strcmp(extension_of(file), "svg"))
 		return error_set(RMR_INVALID, "--plot: '%s' is neither .png nor .svg", file);
-	if (!is_program("gnuplot"))
+	if (!spawn_find("gnuplot", path))
 		return error_set(RMR_UNSUPPORTED,
 				 "--plot needs gnuplot, which is not in the PATH; apt-get install "
 				 "gnuplot-nox");
@@ -114,6 +98,25 @@ static void write_style(FILE *to, const struct rows *rows, int at)
 	fprintf(to, "lw 2 lc %d", colour);
 }
 
+/* A line for each row that begins one, from the block of its number. */
+static void write_lines(FILE *to, const struct config *config, const struct rows *rows,
+			const char *block, const char *kind)
+{
+	const char *comma = "plot ";
+
+	for (int i = 0; i < rows->count; i++) {
+		if (!is_first(rows, i))
+			continue;
+		fprintf(to, "%s$%s%d using 1:2 with %s ", comma, block, i, kind);
+		write_style(to, rows, i);
+		fprintf(to, " title '");
+		write_name(to, config, rows->rows[i]);
+		fprintf(to, "'");
+		comma = ", ";
+	}
+	fprintf(to, "\n");
+}
+
 /* Microseconds, and the share that took no longer. */
 static void write_shares(FILE *to, const struct row *row, int block)
 {
@@ -133,7 +136,6 @@ static void write_shares(FILE *to, const struct row *row, int block)
 /* Of the smallest values alone when there are several sizes: a line for each would be a thicket. */
 static void plot_shares(FILE *to, const struct config *config, const struct rows *rows)
 {
-	const char *comma = "plot ";
 	char size[SIZE_TEXT_LENGTH];
 
 	fprintf(to,
@@ -146,24 +148,13 @@ static void plot_shares(FILE *to, const struct config *config, const struct rows
 	for (int i = 0; i < rows->count; i++)
 		if (is_first(rows, i))
 			write_shares(to, rows->rows[i], i);
-	for (int i = 0; i < rows->count; i++) {
-		if (!is_first(rows, i))
-			continue;
-		fprintf(to, "%s$shares%d using 1:2 with lines ", comma, i);
-		write_style(to, rows, i);
-		fprintf(to, " title '");
-		write_name(to, config, rows->rows[i]);
-		fprintf(to, "'");
-		comma = ", ";
-	}
-	fprintf(to, "\nreset\n");
+	write_lines(to, config, rows, "shares", "lines");
+	fprintf(to, "reset\n");
 }
 
 /* A line for each operation and store, over all sizes. */
 static void plot_sizes(FILE *to, const struct config *config, const struct rows *rows)
 {
-	const char *comma = "plot ";
-
 	fprintf(to, "set title 'throughput by size of values'\nset logscale xy\n"
 		    "set xlabel 'bytes of a value'\nset ylabel 'MB/s'\n"
 		    "set key below maxrows 6 samplen 2 font \",9\"\nset grid\n");
@@ -177,17 +168,7 @@ static void plot_sizes(FILE *to, const struct config *config, const struct rows 
 					row_bytes_rate(rows->rows[j]) / 1e6);
 		fprintf(to, "EOD\n");
 	}
-	for (int i = 0; i < rows->count; i++) {
-		if (!is_first(rows, i))
-			continue;
-		fprintf(to, "%s$sizes%d using 1:2 with linespoints ", comma, i);
-		write_style(to, rows, i);
-		fprintf(to, " title '");
-		write_name(to, config, rows->rows[i]);
-		fprintf(to, "'");
-		comma = ", ";
-	}
-	fprintf(to, "\n");
+	write_lines(to, config, rows, "sizes", "linespoints");
 }
 
 /* The rate of one store at what a row of ours has measured, by whatever path; 1 if none. */

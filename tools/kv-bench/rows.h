@@ -44,8 +44,8 @@ void rows_take_loop(struct row *row, const struct config *config, enum loop loop
 /* The same for a pass: to the rows from `first` on, adding those that are not there. */
 void rows_take_pass(struct rows *rows, int first, const struct config *config,
 		    const struct pass *pass, int contestant, size_t value_size, int round);
-/* Once all rounds are in: adds a sum to those from `first` on, if they are several. Its operation is
- * theirs, or "all"; its path "all". */
+/* Once all rounds are in: adds a sum to those from `first` on, if they are several. Its operation
+ * is theirs, or "all"; its path "all". */
 void rows_sum(struct rows *rows, int first);
 
 double row_rate(const struct row *row); /* median of the rounds */

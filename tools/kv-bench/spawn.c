@@ -55,15 +55,18 @@ static void pause_a_little(void)
 }
 
 /* Enough for all keys twice over, so that nothing is evicted; a fresh copy of a value may lie
- * beside the old one. */
+ * beside the old one. But no more than half of what the machine has. */
 static uint64_t memory_needed(const struct config *config)
 {
 	uint64_t item = config_largest_value(config) + config->key_size + ITEM_OVERHEAD;
 	uint64_t memory = 2 * config->keys * item + SPARE_MEMORY;
+	uint64_t most = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 2;
 
 	if (config->spawn_memory)
 		return config->spawn_memory;
-	return memory < LEAST_MEMORY ? LEAST_MEMORY : memory;
+	if (memory < LEAST_MEMORY)
+		memory = LEAST_MEMORY;
+	return memory > most ? most : memory;
 }
 
 static unsigned threads_of(const struct config *config)
@@ -168,12 +171,27 @@ static bool is_there(const struct config *config)
  * Redis and memcached
  */
 
+bool spawn_find(const char *name, char *path)
+{
+	const char *search = getenv("PATH");
+
+	while (search && *search) {
+		int part = (int)strcspn(search, ":");
+
+		snprintf(path, PATH_MAX, "%.*s/%s", part, search, name);
+		if (!access(path, X_OK))
+			return true;
+		search += part + (search[part] == ':');
+	}
+	return false;
+}
+
 /* In the PATH, or where `scripts/setup bench` unpacks it: in servers/ beside bin/, or one higher
  * for a build of sanitizers. */
 static bool find_program(const char *name, char path[PATH_MAX])
 {
 	char self[PATH_MAX / 2] = "", places[3][PATH_MAX] = {""};
-	const char *wanted = getenv("REMORA_SERVERS_DIR"), *search = getenv("PATH");
+	const char *wanted = getenv("REMORA_SERVERS_DIR");
 	ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
 	for (int up = 0; up < 2 && length > 0 && strrchr(self, '/'); up++)
@@ -186,15 +204,7 @@ static bool find_program(const char *name, char path[PATH_MAX])
 		if (!access(path, X_OK))
 			return true;
 	}
-	while (search && *search) {
-		int part = (int)strcspn(search, ":");
-
-		snprintf(path, PATH_MAX, "%.*s/%s", part, search, name);
-		if (!access(path, X_OK))
-			return true;
-		search += part + (search[part] == ':');
-	}
-	return false;
+	return spawn_find(name, path);
 }
 
 static enum rmr_status make_directory(void)

@@ -1,4 +1,4 @@
-/* Which stores there are: see store.h. Redis and memcached are built in when their libraries are. */
+/* Which stores there are: see store.h. Redis and memcached are there when their libraries are. */
 #include "store.h"
 
 #include <stdio.h>
