@@ -533,7 +533,8 @@ def test_compare():
 
 
 def test_compare_ratios():
-    stores, result = compared("-W", "f", "-o", "500", "-w", "4", "--ttl", "60", "-s", "2KB")
+    stores, result = compared("-W", "f", "-o", "500", "-w", "4", "--ttl", "60", "-s", "2KB",
+                              "--verify")
     for store in stores:
         assert re.search(rf"^all x4 +[\d.e+]+x {store} +[\d.e+]+x$", result.stdout, re.M), result
     _, result = compared("get", "put", "-o", "300", "-s", "64,1KB")

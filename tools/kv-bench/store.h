@@ -3,8 +3,8 @@
  * library.
  *
  * All calls answer with a status of kv.h, whatever the store calls it. A store belongs to one
- * thread. What get and poll give as a value is valid until the next call: it is wherever the
- * library puts it, so nobody pays for a copy that he does not need.
+ * thread. What get gives as a value is valid until the next call, and what poll gives until the next
+ * poll: it is wherever the library puts it, so nobody pays for a copy that he does not need.
  */
 #ifndef KV_BENCH_STORE_H
 #define KV_BENCH_STORE_H

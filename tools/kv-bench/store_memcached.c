@@ -29,6 +29,8 @@ struct memcached_store {
 	struct waiting waiting[BENCH_WINDOW_MAX];
 	uint8_t waiting_keys[BENCH_WINDOW_MAX][KEY_SIZE_MAX];
 	unsigned waiting_count;
+	char *held[BENCH_WINDOW_MAX]; /* values that may still be looked at */
+	unsigned held_count;
 	unsigned given; /* of those, answered and given to the caller by the last polls */
 	memcached_result_st result;
 	bool has_result;
@@ -39,16 +41,24 @@ static struct memcached_store *memcached_of(struct store *store)
 	return (struct memcached_store *)store;
 }
 
+/* What was given before the last call. */
 static void drop_values(struct memcached_store *memcached)
 {
 	free(memcached->value);
 	memcached->value = NULL;
+	while (memcached->held_count)
+		free(memcached->held[--memcached->held_count]);
+}
+
+/* When all answers were taken, begins anew. Their values are still looked at: submitting is part of
+ * that. They stay until the next poll. */
+static void begin_anew(struct memcached_store *memcached)
+{
 	if (memcached->given < memcached->waiting_count)
 		return;
-	for (unsigned i = 0; i < memcached->waiting_count; i++) {
-		free(memcached->waiting[i].value);
-		memcached->waiting[i].value = NULL;
-	}
+	for (unsigned i = 0; i < memcached->waiting_count; i++)
+		if (memcached->waiting[i].value)
+			memcached->held[memcached->held_count++] = memcached->waiting[i].value;
 	memcached->waiting_count = memcached->given = 0;
 }
 
@@ -57,6 +67,8 @@ static void close_memcached(struct store *store)
 	struct memcached_store *memcached = memcached_of(store);
 
 	memcached->given = memcached->waiting_count;
+	drop_values(memcached);
+	begin_anew(memcached);
 	drop_values(memcached);
 	if (memcached->has_result)
 		memcached_result_free(&memcached->result);
@@ -168,7 +180,7 @@ static int submit_get(struct store *store, const uint8_t *key, uint8_t *room, ui
 	struct memcached_store *memcached = memcached_of(store);
 
 	(void)room;
-	drop_values(memcached);
+	begin_anew(memcached);
 	if (is_full(memcached))
 		return KV_AGAIN;
 	memcpy(memcached->waiting_keys[memcached->waiting_count], key, store->key_size);
@@ -182,7 +194,7 @@ static int submit_put(struct store *store, const uint8_t *key, const uint8_t *va
 {
 	struct memcached_store *memcached = memcached_of(store);
 
-	drop_values(memcached);
+	begin_anew(memcached);
 	if (is_full(memcached))
 		return KV_AGAIN;
 	memcached->waiting[memcached->waiting_count++] =
@@ -243,6 +255,8 @@ static int poll_answers(struct store *store, struct done *done, int max, int tim
 	int count = 0, status = KV_OK;
 
 	(void)timeout_ms;
+	drop_values(memcached);
+	begin_anew(memcached);
 	if (!memcached->given)
 		status = get_waiting(memcached);
 	if (status != KV_OK)
