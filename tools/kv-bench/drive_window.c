@@ -35,6 +35,7 @@ struct window {
 	unsigned free_count, size;
 	unsigned under_way; /* submitted */
 	unsigned waiting;   /* in STAGE_WAITING */
+	uint64_t stuck_ns;  /* until when nothing fits, though nothing is under way; 0: it does */
 	/* Drawn, and not to be had yet: the time, or the place. */
 	bool has_next;
 	int next_op;
@@ -98,6 +99,7 @@ static bool submit_second(struct window *window, unsigned place)
 		flight->stage = STAGE_WAITING;
 		return true;
 	}
+	window->stuck_ns = 0;
 	window->waiting -= flight->stage == STAGE_WAITING;
 	if (status != KV_OK)
 		return finish(window, place, status, KV_PATH_NONE);
@@ -125,8 +127,9 @@ static bool submit_next(struct window *window, bool *failed)
 		status = submit_put(window, place, window->next_key);
 		flight->bytes = drive->bench->value_size;
 	}
-	if (status == KV_AGAIN && window->under_way)
+	if (status == KV_AGAIN)
 		return false;
+	window->stuck_ns = 0;
 	window->has_next = false;
 	window->free_count--;
 	if (status != KV_OK) {
@@ -251,6 +254,20 @@ static enum rmr_status take_answers(struct window *window)
 	return RMR_OK;
 }
 
+/* Nothing is under way, and what is due does not fit: the library has requests of its own in the
+ * window. A poll takes their answers in. */
+static enum rmr_status make_room(struct window *window)
+{
+	struct drive *drive = window->drive;
+	struct done done;
+
+	if (!window->stuck_ns)
+		window->stuck_ns = clock_deadline_ns(drive->bench->config->options.timeout_ms);
+	if (drive->ops->poll(drive->store, &done, 1, 0) < 0 || clock_passed(window->stuck_ns))
+		return error_set(RMR_TIMEOUT, "the window is full of requests that nobody answers");
+	return RMR_OK;
+}
+
 enum rmr_status drive_window(struct drive *drive)
 {
 	struct window *window = calloc(1, sizeof(*window));
@@ -268,6 +285,9 @@ enum rmr_status drive_window(struct drive *drive)
 			status = drive_give_up(drive);
 		else if (window->under_way)
 			status = take_answers(window);
+		else if (window->waiting ||
+			 (window->has_next && window->next_begin <= clock_ticks()))
+			status = make_room(window);
 		else if (window->has_next)
 			pace_wait(window->next_begin);
 	}

@@ -59,9 +59,22 @@ static int take_results(struct bench *bench, bool get)
 	return count;
 }
 
+/* The window may be full when nothing of ours is under way: the library has requests of its own,
+ * such as what it tells about keys that were read. A poll takes their answers in. */
+static bool has_made_room(struct bench *bench, uint64_t *deadline_ns)
+{
+	kv_result_t result;
+
+	if (!*deadline_ns)
+		*deadline_ns = clock_deadline_ns(bench->config->options.timeout_ms);
+	(void)kv_client_poll(bench->client, &result, 1, 0);
+	return !clock_passed(*deadline_ns);
+}
+
 static enum rmr_status slice_async(struct bench *bench, size_t first, size_t count, bool get)
 {
 	size_t sent = 0, answered = 0;
+	uint64_t deadline_ns = 0;
 
 	while (answered < count) {
 		int status = KV_OK;
@@ -74,10 +87,14 @@ static enum rmr_status slice_async(struct bench *bench, size_t first, size_t cou
 			status = get ? submit_get(bench, i) : submit_put(bench, i);
 			if (status == KV_OK)
 				sent++;
-			else if (status != KV_AGAIN || sent == answered)
+			else if (status != KV_AGAIN ||
+				 (sent == answered && !has_made_room(bench, &deadline_ns)))
 				return bench_failed(bench, status, "submit",
 						    bench->block.numbers[i]);
 		}
+		if (sent == answered)
+			continue;
+		deadline_ns = 0;
 		status = take_results(bench, get);
 		if (status < 0)
 			return (enum rmr_status)status;
