@@ -296,6 +296,16 @@ def test_rate():
         assert time.monotonic() - begin > 0.5
 
 
+def await_gets(server, count):
+    """Until a run that asks for its gets has made so many."""
+    def gets():
+        return int(re.search(r"^requests.get (\d+)$", server.client("stats").stdout, re.M)[1])
+    first, end = gets(), time.monotonic() + 20
+    while gets() < first + count:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
 def stopped_for_a_second(server, *arguments):
     """The rows of a run of three seconds during which the server stands still for one."""
     process = subprocess.Popen(
@@ -303,7 +313,7 @@ def stopped_for_a_second(server, *arguments):
             "--workload", "a", "--get-mode", "ask", "--seconds", "3", "--warm-up", "200ms",
             *arguments, transport="tcp")], stdin=NUL, stdout=subprocess.PIPE, text=True)
     try:
-        time.sleep(1)
+        await_gets(server, 100)  # the warm-up has 20 or so
         server.process.send_signal(signal.SIGSTOP)
         time.sleep(1.1)
         server.process.send_signal(signal.SIGCONT)
@@ -565,10 +575,10 @@ def test_no_server():
 def test_the_server_dies():
     with Server() as server:
         process = subprocess.Popen(
-            [f"{BIN}/kv-bench", *server.arguments("-W", "a", "-t", "30", "-T", "200ms",
-                                                  transport="tcp")],
+            [f"{BIN}/kv-bench", *server.arguments("-W", "a", "-t", "30", "-T", "200ms", "-g",
+                                                  "ask", transport="tcp")],
             stdin=NUL, stdout=NUL, stderr=subprocess.PIPE, text=True)
-        time.sleep(0.7)
+        await_gets(server, 1)
         server.process.kill()
         errors = process.communicate(timeout=60)[1]
         assert process.returncode == 1 and "failed" in errors, errors

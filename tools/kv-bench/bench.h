@@ -13,7 +13,8 @@
  *	drive_window.c	the same with a window of them under way
  *	pace.c		when an operation is due; waiting for it
  *	choose.c	which key is next: uniform, Zipf, latest, in order
- *	store.h		what a mix is driven against; store_kv.c, store_redis.c, store_memcached.c
+ *	store.h		what a mix is driven against: store_kv.c, and the modules store_redis.c and
+ *			store_memcached.c, which store.c loads
  *	rows.c		adds up what the clients counted
  *	report.c	JSON, CSV, and the words around the table
  *	table.c		the table for people, also on a narrow terminal
@@ -314,6 +315,8 @@ bool crew_is_interrupted(void);
 RMR_MUST_CHECK enum rmr_status spawn_servers(struct config *config);
 /* Ends them, and removes what they left. Legal at any time. */
 void spawn_end(void);
+/* The directory that bin/ with this program is in. */
+const char *spawn_home(void);
 /* Where a program of the PATH is. path has room for PATH_MAX bytes. */
 bool spawn_find(const char *name, char *path);
 

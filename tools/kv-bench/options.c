@@ -317,10 +317,8 @@ static void parse_compare(struct config *config)
 			if ((int)config->contestants[i].kind == kind)
 				options_fail(&program, "--compare: %s twice", store_names[kind]);
 		if (!store_ops_of((enum store_kind)kind))
-			options_fail(&program,
-				     "--compare %s: kv-bench was built without its C library; %s, "
-				     "then build again",
-				     store_names[kind], store_advice((enum store_kind)kind));
+			options_fail(&program, "--compare %s: %s", store_names[kind],
+				     error_chain());
 		config->contestants[config->contestant_count++].kind = (enum store_kind)kind;
 		at += length + (at[length] == ',');
 	}

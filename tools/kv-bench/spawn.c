@@ -171,6 +171,19 @@ static bool is_there(const struct config *config)
  * Redis and memcached
  */
 
+const char *spawn_home(void)
+{
+	static char home[PATH_MAX / 2];
+	ssize_t length = readlink("/proc/self/exe", home, sizeof(home) - 1);
+
+	if (length < 0)
+		length = 0;
+	home[length] = '\0';
+	for (int up = 0; up < 2 && strrchr(home, '/'); up++)
+		*strrchr(home, '/') = '\0';
+	return home;
+}
+
 bool spawn_find(const char *name, char *path)
 {
 	const char *search = getenv("PATH");
@@ -190,15 +203,12 @@ bool spawn_find(const char *name, char *path)
  * for a build of sanitizers. */
 static bool find_program(const char *name, char path[PATH_MAX])
 {
-	char self[PATH_MAX / 2] = "", places[3][PATH_MAX] = {""};
-	const char *wanted = getenv("REMORA_SERVERS_DIR");
-	ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	const char *wanted = getenv("REMORA_SERVERS_DIR"), *home = spawn_home();
+	char places[3][PATH_MAX] = {""};
 
-	for (int up = 0; up < 2 && length > 0 && strrchr(self, '/'); up++)
-		*strrchr(self, '/') = '\0';
 	snprintf(places[0], PATH_MAX, "%s/usr/bin/%s", wanted ? wanted : "", name);
-	snprintf(places[1], PATH_MAX, "%s/servers/usr/bin/%s", self, name);
-	snprintf(places[2], PATH_MAX, "%s/../servers/usr/bin/%s", self, name);
+	snprintf(places[1], PATH_MAX, "%s/servers/usr/bin/%s", home, name);
+	snprintf(places[2], PATH_MAX, "%s/../servers/usr/bin/%s", home, name);
 	for (int i = wanted ? 0 : 1; i < 3; i++) {
 		snprintf(path, PATH_MAX, "%s", places[i]);
 		if (!access(path, X_OK))

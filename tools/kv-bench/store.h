@@ -3,20 +3,27 @@
  * library.
  *
  * All calls answer with a status of kv.h, whatever the store calls it. A store belongs to one
- * thread. What get gives as a value is valid until the next call, and what poll gives until the next
- * poll: it is wherever the library puts it, so nobody pays for a copy that he does not need.
+ * thread. What get gives as a value is valid until the next call, and what poll gives until the
+ * next poll: it is wherever the library puts it, so nobody pays for a copy that he does not need.
+ *
+ * Those of others are modules, loaded when they are asked for: who never compares needs none of
+ * their libraries. A module uses nothing of the program but this header.
  */
 #ifndef KV_BENCH_STORE_H
 #define KV_BENCH_STORE_H
 
+#include <stdio.h>
+
 #include "bench.h"
+
+#define STORE_ERROR_MAX 256
 
 struct store {
 	const struct store_ops *ops;
 	size_t key_size;
-	size_t value_size; /* most that is got; the room of a get has as many bytes */
-	kv_path_t path;	   /* of the last call that was not submitted */
-	char error[256];   /* what happened to the last call that failed */
+	size_t value_size;	     /* most that is got; the room of a get has as many bytes */
+	kv_path_t path;		     /* of the last call that was not submitted */
+	char error[STORE_ERROR_MAX]; /* what happened to the last call that failed */
 };
 
 /* An operation that was submitted, and is answered. */
@@ -30,9 +37,9 @@ struct done {
 
 struct store_ops {
 	const char *provider; /* "": the transport tells */
-	/* Connects. On failure nothing is left, and a message is set. */
-	enum rmr_status (*open)(const struct config *config, const struct contestant *contestant,
-				struct store **store);
+	/* Connects. NULL: error tells why. */
+	struct store *(*open)(const struct config *config, const struct contestant *contestant,
+			      char error[STORE_ERROR_MAX]);
 	void (*close)(struct store *store);
 	/* How it is connected, in words. */
 	const char *(*transport)(struct store *store);
@@ -57,15 +64,17 @@ struct store_ops {
 	int (*poll)(struct store *store, struct done *done, int max, int timeout_ms);
 };
 
-extern const struct store_ops store_kv_ops;
-extern const struct store_ops store_redis_ops, store_memcached_ops; /* if they are built in */
+/* Each in a file of its own; the last two are found in their modules by these names. */
+extern const struct store_ops store_kv_ops, store_redis_ops, store_memcached_ops;
 
-/* store.c. NULL: its library was not there when this was built. */
+/* store.c. Loads the module if need be. NULL: it cannot be had, and a message tells what to do. */
 const struct store_ops *store_ops_of(enum store_kind kind);
-/* What to install then. */
-const char *store_advice(enum store_kind kind);
 
 /* Notes what went wrong, and passes the status on. */
-int store_fail(struct store *store, int status, const char *text);
+static inline int store_fail(struct store *store, int status, const char *text)
+{
+	snprintf(store->error, sizeof(store->error), "%s", text && *text ? text : "no words");
+	return status;
+}
 
 #endif

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "store.h"
 
 #define POLL_MAX   64
@@ -57,31 +56,28 @@ static void close_client(struct store *store)
 	free(kv);
 }
 
-static enum rmr_status open_client(const struct config *config, const struct contestant *contestant,
-				   struct store **store)
+static struct store *open_client(const struct config *config, const struct contestant *contestant,
+				 char error[STORE_ERROR_MAX])
 {
 	const char *url = *contestant->address ? contestant->address : NULL;
 	struct kv_store *kv = calloc(1, sizeof(*kv));
-	int status;
+	int status = KV_INTERNAL;
 
+	snprintf(error, STORE_ERROR_MAX, "no memory for a client");
 	if (!kv)
-		return error_set(RMR_NO_MEMORY, "a client");
+		return NULL;
 	kv->value_max = config_largest_value(config);
 	kv->rooms = calloc(BENCH_WINDOW_MAX, sizeof(kv->rooms[0]));
 	kv->client = kv_client_create_with(CONN_MODE_AUTO, &config->options);
-	if (!kv->client || !kv->rooms) {
-		close_client(&kv->store);
-		return error_set(RMR_NO_MEMORY, "a client");
+	if (kv->client && kv->rooms) {
+		status = kv_client_connect(kv->client, url, config->port);
+		snprintf(error, STORE_ERROR_MAX, "connect: %s: %s", kv_strerror(status),
+			 kv_client_error(kv->client));
 	}
-	status = kv_client_connect(kv->client, url, config->port);
-	if (status != KV_OK) {
-		error_set(RMR_REFUSED, "connect: %s: %s", kv_strerror(status),
-			  kv_client_error(kv->client));
-		close_client(&kv->store);
-		return RMR_REFUSED;
-	}
-	*store = &kv->store;
-	return RMR_OK;
+	if (status == KV_OK)
+		return &kv->store;
+	close_client(&kv->store);
+	return NULL;
 }
 
 static const char *transport_of(struct store *store)

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "store.h"
 
 struct waiting {
@@ -76,18 +75,19 @@ static void close_memcached(struct store *store)
 	free(memcached);
 }
 
-static enum rmr_status open_memcached(const struct config *config,
-				      const struct contestant *contestant, struct store **store)
+static struct store *open_memcached(const struct config *config,
+				    const struct contestant *contestant,
+				    char error[STORE_ERROR_MAX])
 {
 	struct memcached_store *memcached = calloc(1, sizeof(*memcached));
 	memcached_return_t got;
 
-	if (!memcached)
-		return error_set(RMR_NO_MEMORY, "a client of memcached");
-	memcached->client = memcached_create(NULL);
-	if (!memcached->client) {
+	snprintf(error, STORE_ERROR_MAX, "no memory for a client of memcached");
+	if (memcached)
+		memcached->client = memcached_create(NULL);
+	if (!memcached || !memcached->client) {
 		free(memcached);
-		return error_set(RMR_NO_MEMORY, "a client of memcached");
+		return NULL;
 	}
 	got = memcached_server_add_unix_socket(memcached->client, contestant->address);
 	if (got == MEMCACHED_SUCCESS)
@@ -95,15 +95,15 @@ static enum rmr_status open_memcached(const struct config *config,
 					     (uint64_t)config->options.timeout_ms);
 	if (got == MEMCACHED_SUCCESS)
 		got = memcached_version(memcached->client);
-	if (got != MEMCACHED_SUCCESS) {
-		error_set(RMR_REFUSED, "connect to memcached at %s: %s", contestant->address,
-			  memcached_strerror(memcached->client, got));
-		close_memcached(&memcached->store);
-		return RMR_REFUSED;
+	if (got == MEMCACHED_SUCCESS) {
+		memcached->has_result =
+			memcached_result_create(memcached->client, &memcached->result);
+		return &memcached->store;
 	}
-	memcached->has_result = memcached_result_create(memcached->client, &memcached->result);
-	*store = &memcached->store;
-	return RMR_OK;
+	snprintf(error, STORE_ERROR_MAX, "connect to memcached: %s",
+		 memcached_strerror(memcached->client, got));
+	close_memcached(&memcached->store);
+	return NULL;
 }
 
 static const char *transport_of(struct store *store)

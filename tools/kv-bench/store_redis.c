@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "store.h"
 
 #define NUMBER_MAX 24
@@ -57,26 +56,25 @@ static void close_redis(struct store *store)
 	free(redis);
 }
 
-static enum rmr_status open_redis(const struct config *config, const struct contestant *contestant,
-				  struct store **store)
+static struct store *open_redis(const struct config *config, const struct contestant *contestant,
+				char error[STORE_ERROR_MAX])
 {
 	struct timeval timeout = {config->options.timeout_ms / 1000,
 				  config->options.timeout_ms % 1000 * 1000};
 	struct redis_store *redis = calloc(1, sizeof(*redis));
 
+	snprintf(error, STORE_ERROR_MAX, "no memory for a client of Redis");
 	if (!redis)
-		return error_set(RMR_NO_MEMORY, "a client of Redis");
+		return NULL;
 	strcpy(redis->cursor, "0");
 	redis->context = redisConnectUnixWithTimeout(contestant->address, timeout);
-	if (!redis->context || redis->context->err ||
-	    redisSetTimeout(redis->context, timeout) != REDIS_OK) {
-		error_set(RMR_REFUSED, "connect to Redis at %s: %s", contestant->address,
-			  redis->context ? redis->context->errstr : "no memory");
-		close_redis(&redis->store);
-		return RMR_REFUSED;
-	}
-	*store = &redis->store;
-	return RMR_OK;
+	if (redis->context && !redis->context->err &&
+	    redisSetTimeout(redis->context, timeout) == REDIS_OK)
+		return &redis->store;
+	if (redis->context)
+		snprintf(error, STORE_ERROR_MAX, "connect to Redis: %s", redis->context->errstr);
+	close_redis(&redis->store);
+	return NULL;
 }
 
 static const char *transport_of(struct store *store)

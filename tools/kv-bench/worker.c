@@ -101,10 +101,11 @@ static enum rmr_status bench_connect(struct bench *bench, int i)
 	const struct config *config = bench->config;
 	const struct contestant *contestant = &config->contestants[i];
 	const struct store_ops *ops = store_ops_of(contestant->kind);
-	enum rmr_status status = ops->open(config, contestant, &bench->stores[i]);
+	char error[STORE_ERROR_MAX];
 
-	if (status != RMR_OK)
-		return status;
+	bench->stores[i] = ops->open(config, contestant, error);
+	if (!bench->stores[i])
+		return error_set(RMR_REFUSED, "%s", error);
 	bench->stores[i]->ops = ops;
 	bench->stores[i]->key_size = config->key_size;
 	snprintf(bench->slot->transport[i], TRANSPORT_MAX, "%s", ops->transport(bench->stores[i]));
