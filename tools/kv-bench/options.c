@@ -590,6 +590,10 @@ void bench_parse(int argc, char **argv, struct config *config)
 	log_set_level((enum log_level)args.log_level);
 	if (given.seed && !*args.workload && !*args.mix && !result.argument_count)
 		args.workload = "cache";
+	if (given.skew && !given.distribution && !*args.workload) {
+		given.distribution = true; /* who gives a skew wants it */
+		args.distribution = DIST_ZIPF;
+	}
 	is_cache = !strcmp(args.workload, "cache");
 	if (is_cache && !given.threads && args.threads == 1)
 		args.threads = CACHE_THREADS;
