@@ -47,12 +47,12 @@ class Options:
         self.device, self.seconds = "verbs:rxe0", seconds
 
 
-class KvPerf:
-    """kv-perf in the guest; every call measures once, against a new server."""
+class KvBench:
+    """kv-bench in the guest; every call measures once, against a new server."""
 
     def __init__(self, verbs, guest, build, seconds):
         self.verbs, self.guest, self.seconds = verbs, guest, seconds
-        self.server, self.perf = f"{build}/bin/kv-server", f"{build}/bin/kv-perf"
+        self.server, self.perf = f"{build}/bin/kv-server", f"{build}/bin/kv-bench"
         self.rows = []
 
     def measure(self, figure, test, size, *arguments):
@@ -61,7 +61,7 @@ class KvPerf:
              "-p", str(PORT), "-m", "128", "-w", "1", "--listen", "verbs:rxe0"])
         try:
             server.wait_for("ready")
-            output = self.verbs.check("kv-perf", self.guest.run(
+            output = self.verbs.check("kv-bench", self.guest.run(
                 [self.perf, test, "--json", "--url", f"verbs://{self.verbs.ADDRESS}:{PORT}",
                  "--rounds", "1", "--seconds", str(self.seconds), "--keys", str(KEYS[size]),
                  "--value-size", size, "--cpus", str(self.verbs.CLIENT_CPU), "--timeout", "30",
@@ -100,11 +100,11 @@ def measure(build, rounds, seconds):
     """(goals, rows), or a text that says why there are none."""
     verbs = load_bench_verbs()
     build = os.path.relpath(build, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    programs = [f"{build}/bin/kv-server", f"{build}/bin/kv-perf"]
+    programs = [f"{build}/bin/kv-server", f"{build}/bin/kv-bench"]
     show_progress("verbs: booting the guest")
     try:
         with Guest(get_image(), programs, name="bench-kv") as guest:
-            kv = KvPerf(verbs, guest, build, seconds)
+            kv = KvBench(verbs, guest, build, seconds)
             perftest = verbs.Contestants(guest, None, Options(seconds))
             goals = make_goals(kv, perftest)
             measure_rounds(goals, rounds)

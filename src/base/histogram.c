@@ -26,8 +26,7 @@ void histogram_merge(struct histogram *into, const struct histogram *from)
 		into->max = from->max;
 }
 
-/* The middle of a bucket; the inverse of histogram_bucket(). */
-static uint64_t bucket_middle(unsigned bucket)
+uint64_t histogram_bucket_middle(unsigned bucket)
 {
 	const unsigned sub_buckets = 1u << HISTOGRAM_SUB_BITS;
 	unsigned shift;
@@ -57,7 +56,7 @@ uint64_t histogram_percentile(const struct histogram *histogram, double percent)
 	for (unsigned i = 0; i < HISTOGRAM_BUCKETS; i++) {
 		seen += histogram->buckets[i];
 		if (seen >= rank) {
-			uint64_t value = bucket_middle(i);
+			uint64_t value = histogram_bucket_middle(i);
 
 			/* The middle of an outer bucket may lie beyond what was recorded. */
 			if (value < histogram->min)

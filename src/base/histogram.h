@@ -45,6 +45,9 @@ static inline unsigned histogram_bucket(uint64_t value)
 	return (shift << HISTOGRAM_SUB_BITS) + (unsigned)(value >> shift);
 }
 
+/* The middle of a bucket: the inverse. */
+uint64_t histogram_bucket_middle(unsigned bucket);
+
 static inline void histogram_record(struct histogram *histogram, uint64_t value)
 {
 	if (value > HISTOGRAM_LARGEST)

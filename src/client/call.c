@@ -86,6 +86,11 @@ int call_begin(struct kv_client *client, unsigned op, const void *key, size_t ke
 	uint64_t deadline_ns = client->deadline_ns ? client->deadline_ns : fresh_deadline(client);
 	struct call *call = find_free(client);
 
+	/* Some may be done, and nobody has looked: those that only tell of what was read. */
+	if (!call && !may_wait && !client->turning) {
+		call_turn(client, 0);
+		call = find_free(client);
+	}
 	while (!call) {
 		if (!may_wait || clock_passed(deadline_ns))
 			return client_fail(client, may_wait ? KV_TIMEOUT : KV_AGAIN,

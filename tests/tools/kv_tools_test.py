@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Drives the real kv-server and kv-perf, the examples that need a server, and the tour.
+"""Drives the real kv-server, the examples that need a server, and the tour.
 
 usage: kv_tools_test.py BIN_DIRECTORY SOURCE_DIRECTORY [NAME...]
 
@@ -7,7 +7,6 @@ Each test is a function `test_*`, with a server of its own where it needs one; a
 whose name contains it. The last line counts them: "N passed, N failed, N skipped".
 """
 
-import json
 import os
 import re
 import signal
@@ -70,11 +69,6 @@ class Server:
         assert got == (code, output), f"{words}: {got} {result.stderr}"
         return result
 
-    def perf(self, *arguments, transport="shm"):
-        return subprocess.run(
-            [f"{BIN}/kv-perf", "--json", "--port", self.port, "--device", transport, "--keys",
-             "500", "--seconds", "5ms", "--rounds", "2", *arguments],
-            capture_output=True, text=True, timeout=120)
 
 
 def run(program, *arguments, **more):
@@ -147,77 +141,6 @@ def test_server_failures():
     assert result.returncode == 1 and "carrier-pigeon" in result.stderr, result
 
 
-# ---------------------------------------------------------------- kv-perf
-
-
-def test_perf():
-    tests = ["get", "put", "get-many", "put-many", "async-get", "async-put", "incr", "ping"]
-    figures = {"test", "transport", "keys", "key_size", "value_size", "clients", "window",
-               "ops_per_s", "bytes_per_s", "p50_ns", "p99_ns", "paths", "round_trips", "samples"}
-    with Server() as server:
-        for transport in TRANSPORTS:
-            for size in ("64", "20KB"):
-                result = server.perf(*tests, "--value-size", size, transport=transport)
-                assert result.returncode == 0, (transport, size, result)
-                rows = [json.loads(line) for line in result.stdout.splitlines()]
-                assert [row["test"] for row in rows] == tests, rows
-                for row in rows:
-                    assert figures <= row.keys(), row
-                    assert row["transport"].split()[0] == transport, row
-                    assert len(row["samples"]) == 2 and min(row["samples"]) > 0, row
-                    assert 0 < row["p50_ns"] <= row["p99_ns"], row
-
-
-def test_perf_paths():
-    """A test measures the path that it is meant to."""
-    with Server() as server:
-        def paths(*arguments, transport="shm"):
-            result = server.perf(*arguments, transport=transport)
-            assert result.returncode == 0, result
-            return json.loads(result.stdout)["paths"]
-
-        def most_of(counts):
-            return max(counts, key=counts.get)
-        assert most_of(paths("get")) == "mapped"
-        assert most_of(paths("get", "--get-mode", "ask")) == "inline"
-        assert most_of(paths("get", "--cached", transport="tcp")) == "location"
-        assert most_of(paths("put")) == "eager"
-        assert most_of(paths("put", "--value-size", "20KB")) == "landing"
-        assert "inline" in paths("view")
-
-
-def test_perf_clients():
-    with Server() as server:
-        result = server.perf("get", "put", "--clients", "3")
-        assert result.returncode == 0, result
-        assert [json.loads(line)["clients"] for line in result.stdout.splitlines()] == [3, 3]
-        result = server.perf("idle", "--clients", "5")
-        assert result.returncode == 0 and json.loads(result.stdout)["test"] == "idle", result
-
-
-def test_perf_table():
-    with Server() as server:
-        result = run("kv-perf", "-p", server.port, "-k", "100", "-t", "5ms", "-r", "1", "get",
-                     "put")
-        assert [line.split()[0] for line in result.stdout.splitlines()] == ["get", "put"], result
-
-
-def test_perf_failures():
-    with Server() as server:
-        result = server.perf("get", "--no-fill")
-        assert result.returncode == 1 and "not found" in result.stderr, result
-        result = server.perf("view", transport="tcp")
-        assert result.returncode == 1 and "shared memory" in result.stderr, result
-        assert server.perf("get").returncode == 0
-        result = server.perf("get", "--no-fill", "--value-size", "100")
-        assert result.returncode == 1 and "--value-size 100" in result.stderr, result
-    result = run("kv-perf", "-p", free_port(), "-T", "300ms", "get")
-    assert result.returncode == 1 and "connect" in result.stderr, result
-    for text, *arguments in (("no test 'fly'", "fly"), ("--keys", "-k", "many"),
-                             ("--cpus", "--cpus", "0,x"), ("--cpus", "--cpus", "1,"),
-                             ("pin to core 1000", "-p", free_port(), "--cpus", "1000", "get")):
-        result = run("kv-perf", *arguments)
-        assert result.returncode == 2 and text in result.stderr, (arguments, result)
 
 
 # ---------------------------------------------------------------- examples and tour

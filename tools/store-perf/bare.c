@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "keys.h"
+#include "common/keys.h"
 #include "rig.h"
 #include "store/layout.h"
 

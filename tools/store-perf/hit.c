@@ -18,10 +18,10 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "common/zipf.h"
 #include "lru.h"
 #include "peer.h"
 #include "rig.h"
-#include "zipf.h"
 
 #define SEED		7u
 #define KEPT_PART	10u

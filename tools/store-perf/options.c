@@ -11,7 +11,7 @@
 
 #include "base/log.h"
 #include "base/options.h"
-#include "keys.h"
+#include "common/keys.h"
 #include "perf.h"
 
 #define KEYS_MAX       UINT64_C(1000000000)

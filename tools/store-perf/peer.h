@@ -8,7 +8,7 @@
 #ifndef STORE_PERF_PEER_H
 #define STORE_PERF_PEER_H
 
-#include "keys.h"
+#include "common/keys.h"
 #include "perf.h"
 
 #define PEER_BATCH 64u

@@ -3,7 +3,6 @@
  *
  *	main.c		runs the tests that were asked for
  *	options.c	the command line
- *	keys.c		keys and values made from numbers, and the dice
  *	rig.c		a store in an arena, filled
  *	bare.c		the yardstick of get: a hash table that does the least
  *	get.c		single gets, gets by the batch and the bare table, in turn
@@ -12,7 +11,8 @@
  *	growth.c	the slowest put while the store grows, beside a loop that does nothing
  *	space.c		bytes for an item, beside Redis and memcached
  *	hit.c		hits of a skewed trace when memory is short, beside Redis and exact LRU
- *	zipf.c, lru.c	what hit.c needs
+ *	lru.c		what hit.c needs, beside common/zipf.c
+ *	common/keys.c	keys and values made from numbers, and the dice
  *	peer.c		Redis and memcached, by pipelined requests on a Unix socket
  *	report.c	lines for people, or JSON rows
  *

@@ -6,7 +6,7 @@
 
 #include <remora/fabric.h>
 
-#include "keys.h"
+#include "common/keys.h"
 #include "perf.h"
 #include "store/store.h"
 

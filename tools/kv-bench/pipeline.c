@@ -10,34 +10,30 @@
  */
 #include "base/clock.h"
 #include "base/error.h"
-#include "perf.h"
+#include "bench.h"
 
 #define POLL_MAX 64
 
-/* When the sampled operations were submitted. */
-static uint64_t submitted[BLOCK_KEYS];
-
 static int submit_get(struct bench *bench, size_t i)
 {
-	const struct perf_config *config = bench->config;
+	const struct config *config = bench->config;
 
 	return kv_client_submit_get(bench->client, block_key(&bench->block, i), config->key_size,
-				    bench_room(bench, i), config->value_size, i);
+				    bench_room(bench, i), bench->value_size, i);
 }
 
 static int submit_put(struct bench *bench, size_t i)
 {
-	const struct perf_config *config = bench->config;
+	const struct config *config = bench->config;
 
 	value_number(bench->value, bench->block.numbers[i]);
 	return kv_client_submit_put(bench->client, block_key(&bench->block, i), config->key_size,
-				    bench->value, config->value_size, NULL, i);
+				    bench->value, bench->value_size, NULL, i);
 }
 
 /* Takes what has come in, waiting for the first. Returns how many, or a negative status. */
 static int take_results(struct bench *bench, bool get)
 {
-	const struct perf_config *config = bench->config;
 	kv_result_t results[POLL_MAX];
 	int count = kv_client_poll(bench->client, results, POLL_MAX, -1);
 
@@ -52,19 +48,33 @@ static int take_results(struct bench *bench, bool get)
 		if (results[i].status != KV_OK)
 			return bench_failed(bench, results[i].status, get ? "get" : "put",
 					    bench->block.numbers[place]);
-		if (get && results[i].length != config->value_size)
+		if (get && results[i].length != bench->value_size)
 			return bench_check(bench, bench_room(bench, place), results[i].length,
 					   bench->block.numbers[place]);
 		if (place % SAMPLE_EVERY == 0)
-			histogram_record(&bench->latency,
-					 clock_ticks_to_ns(clock_ticks() - submitted[place]));
+			histogram_record(
+				&bench->slot->latency,
+				clock_ticks_to_ns(clock_ticks() - bench->submitted[place]));
 	}
 	return count;
+}
+
+/* The window may be full when nothing of ours is under way: the library has requests of its own,
+ * such as what it tells about keys that were read. A poll takes their answers in. */
+static bool has_made_room(struct bench *bench, uint64_t *deadline_ns)
+{
+	kv_result_t result;
+
+	if (!*deadline_ns)
+		*deadline_ns = clock_deadline_ns(bench->config->options.timeout_ms);
+	(void)kv_client_poll(bench->client, &result, 1, 0);
+	return !clock_passed(*deadline_ns);
 }
 
 static enum rmr_status slice_async(struct bench *bench, size_t first, size_t count, bool get)
 {
 	size_t sent = 0, answered = 0;
+	uint64_t deadline_ns = 0;
 
 	while (answered < count) {
 		int status = KV_OK;
@@ -73,14 +83,18 @@ static enum rmr_status slice_async(struct bench *bench, size_t first, size_t cou
 			size_t i = first + sent;
 
 			if (i % SAMPLE_EVERY == 0)
-				submitted[i] = clock_ticks();
+				bench->submitted[i] = clock_ticks();
 			status = get ? submit_get(bench, i) : submit_put(bench, i);
 			if (status == KV_OK)
 				sent++;
-			else if (status != KV_AGAIN || sent == answered)
+			else if (status != KV_AGAIN ||
+				 (sent == answered && !has_made_room(bench, &deadline_ns)))
 				return bench_failed(bench, status, "submit",
 						    bench->block.numbers[i]);
 		}
+		if (sent == answered)
+			continue;
+		deadline_ns = 0;
 		status = take_results(bench, get);
 		if (status < 0)
 			return (enum rmr_status)status;

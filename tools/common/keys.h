@@ -8,8 +8,8 @@
  * Tests work by the block: the keys of a block are made first, in memory that stays in the nearest
  * cache, and then used; only the use is timed.
  */
-#ifndef STORE_PERF_KEYS_H
-#define STORE_PERF_KEYS_H
+#ifndef TOOLS_COMMON_KEYS_H
+#define TOOLS_COMMON_KEYS_H
 
 #include <remora/status.h>
 #include <stdbool.h>

@@ -6,8 +6,8 @@
  * convex, so the area over the stretch is a little more than k^-skew, and the point is drawn again
  * when it falls into what is more. Takes no memory, and a try or two.
  */
-#ifndef STORE_PERF_ZIPF_H
-#define STORE_PERF_ZIPF_H
+#ifndef TOOLS_COMMON_ZIPF_H
+#define TOOLS_COMMON_ZIPF_H
 
 #include "keys.h"
 

@@ -1,5 +1,5 @@
 /*
- * What is measured: slices of operations, one function for each test.
+ * What is measured: slices of operations, one function for each loop.
  *
  * Keys are drawn and written by the block, outside of the measured time; a block is used up slice
  * by slice, and the clock is looked at between slices. Rates come from the time of whole slices.
@@ -15,14 +15,14 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "perf.h"
+#include "bench.h"
 
 #define SLICE	      256u
 #define LONG_VALUE    65536u /* from here on, fewer operations between two looks at the clock */
 #define LONG_SLICE    8u
 #define LONG_STREAM   32u
 #define COUNTERS_MAX  1000u
-#define COUNTER_FIRST (UINT64_C(1) << 48) /* no key of another test has such a number */
+#define COUNTER_FIRST (UINT64_C(1) << 48) /* no key of another loop has such a number */
 
 enum rmr_status bench_failed(const struct bench *bench, int status, const char *what,
 			     uint64_t number)
@@ -37,12 +37,12 @@ enum rmr_status bench_failed(const struct bench *bench, int status, const char *
 enum rmr_status bench_check(const struct bench *bench, const uint8_t *value, size_t length,
 			    uint64_t number)
 {
-	if (length == bench->config->value_size && value_is(value, length, number))
+	if (length == bench->value_size && value_is(value, length, number))
 		return RMR_OK;
 	return error_set(RMR_SYSTEM,
 			 "get of key number %llu: a wrong value, or one of another length; was the "
 			 "server filled with --value-size %zu?",
-			 (unsigned long long)number, bench->config->value_size);
+			 (unsigned long long)number, bench->value_size);
 }
 
 /* Begins the sample of operation i, and ends it. */
@@ -54,22 +54,22 @@ static inline uint64_t sample_begin(size_t i)
 static inline void sample_end(struct bench *bench, uint64_t begin)
 {
 	if (begin)
-		histogram_record(&bench->latency, clock_ticks_to_ns(clock_ticks() - begin));
+		histogram_record(&bench->slot->latency, clock_ticks_to_ns(clock_ticks() - begin));
 }
 
 /* A quick look; bench_check() is the thorough one. */
 static bool looks_right(const struct bench *bench, const void *value, size_t length,
 			uint64_t number)
 {
-	return length == bench->config->value_size && memcmp(value, &number, sizeof(number)) == 0;
+	return length == bench->value_size && memcmp(value, &number, sizeof(number)) == 0;
 }
 
 static enum rmr_status slice_get(struct bench *bench, size_t first, size_t count)
 {
-	const struct perf_config *config = bench->config;
+	const struct config *config = bench->config;
 
 	for (size_t i = first; i < first + count; i++) {
-		size_t length = config->value_size;
+		size_t length = bench->value_size;
 		uint64_t begin = sample_begin(i);
 		int status = kv_client_get(bench->client, block_key(&bench->block, i),
 					   config->key_size, bench->room, &length);
@@ -85,7 +85,7 @@ static enum rmr_status slice_get(struct bench *bench, size_t first, size_t count
 
 static enum rmr_status slice_put(struct bench *bench, size_t first, size_t count)
 {
-	const struct perf_config *config = bench->config;
+	const struct config *config = bench->config;
 
 	for (size_t i = first; i < first + count; i++) {
 		uint64_t begin;
@@ -94,7 +94,7 @@ static enum rmr_status slice_put(struct bench *bench, size_t first, size_t count
 		value_number(bench->value, bench->block.numbers[i]);
 		begin = sample_begin(i);
 		status = kv_client_put(bench->client, block_key(&bench->block, i), config->key_size,
-				       bench->value, config->value_size);
+				       bench->value, bench->value_size);
 		sample_end(bench, begin);
 		if (status != KV_OK)
 			return bench_failed(bench, status, "put", bench->block.numbers[i]);
@@ -105,11 +105,11 @@ static enum rmr_status slice_put(struct bench *bench, size_t first, size_t count
 /* The time of a batch counts as the latency of each of its operations. */
 static enum rmr_status get_batch(struct bench *bench, size_t first, size_t count)
 {
-	const struct perf_config *config = bench->config;
-	static size_t key_lengths[PERF_BATCH_MAX], lengths[PERF_BATCH_MAX];
-	static const void *keys[PERF_BATCH_MAX];
-	static void *values[PERF_BATCH_MAX];
-	static int statuses[PERF_BATCH_MAX];
+	const struct config *config = bench->config;
+	size_t *key_lengths = bench->batch_key_lengths, *lengths = bench->batch_lengths;
+	const void **keys = bench->batch_keys;
+	void **values = bench->batch_values;
+	int *statuses = bench->batch_statuses;
 	uint64_t begin = clock_ticks();
 	int status;
 
@@ -117,11 +117,11 @@ static enum rmr_status get_batch(struct bench *bench, size_t first, size_t count
 		keys[i] = block_key(&bench->block, first + i);
 		key_lengths[i] = config->key_size;
 		values[i] = bench_room(bench, first + i);
-		lengths[i] = config->value_size;
+		lengths[i] = bench->value_size;
 	}
 	status = kv_client_batch_get(bench->client, count, keys, key_lengths, values, lengths,
 				     statuses);
-	histogram_record(&bench->latency, clock_ticks_to_ns(clock_ticks() - begin));
+	histogram_record(&bench->slot->latency, clock_ticks_to_ns(clock_ticks() - begin));
 	for (size_t i = 0; i < count; i++) {
 		uint64_t number = bench->block.numbers[first + i];
 
@@ -148,10 +148,11 @@ static enum rmr_status slice_get_many(struct bench *bench, size_t first, size_t 
 
 static enum rmr_status put_batch(struct bench *bench, size_t first, size_t count)
 {
-	const struct perf_config *config = bench->config;
-	static size_t key_lengths[PERF_BATCH_MAX], lengths[PERF_BATCH_MAX];
-	static const void *keys[PERF_BATCH_MAX], *values[PERF_BATCH_MAX];
-	static int statuses[PERF_BATCH_MAX];
+	const struct config *config = bench->config;
+	size_t *key_lengths = bench->batch_key_lengths, *lengths = bench->batch_lengths;
+	const void **keys = bench->batch_keys;
+	void **values = bench->batch_values;
+	int *statuses = bench->batch_statuses;
 	uint64_t begin = clock_ticks();
 	int status;
 
@@ -160,11 +161,11 @@ static enum rmr_status put_batch(struct bench *bench, size_t first, size_t count
 		key_lengths[i] = config->key_size;
 		value_number(bench_room(bench, first + i), bench->block.numbers[first + i]);
 		values[i] = bench_room(bench, first + i);
-		lengths[i] = config->value_size;
+		lengths[i] = bench->value_size;
 	}
-	status = kv_client_batch_put(bench->client, count, keys, key_lengths, values, lengths,
-				     statuses);
-	histogram_record(&bench->latency, clock_ticks_to_ns(clock_ticks() - begin));
+	status = kv_client_batch_put(bench->client, count, keys, key_lengths,
+				     (const void *const *)values, lengths, statuses);
+	histogram_record(&bench->slot->latency, clock_ticks_to_ns(clock_ticks() - begin));
 	for (size_t i = 0; i < count; i++)
 		if (status != KV_OK || statuses[i] != KV_OK)
 			return bench_failed(bench, status ? status : statuses[i], "put",
@@ -187,7 +188,7 @@ static enum rmr_status slice_put_many(struct bench *bench, size_t first, size_t 
 
 static enum rmr_status slice_view(struct bench *bench, size_t first, size_t count)
 {
-	const struct perf_config *config = bench->config;
+	const struct config *config = bench->config;
 
 	for (size_t i = first; i < first + count; i++) {
 		uint64_t number = bench->block.numbers[i], begin = sample_begin(i);
@@ -210,7 +211,7 @@ static enum rmr_status slice_view(struct bench *bench, size_t first, size_t coun
 
 static enum rmr_status slice_incr(struct bench *bench, size_t first, size_t count)
 {
-	const struct perf_config *config = bench->config;
+	const struct config *config = bench->config;
 
 	for (size_t i = first; i < first + count; i++) {
 		uint64_t begin = sample_begin(i);
@@ -238,42 +239,42 @@ static enum rmr_status slice_ping(struct bench *bench, size_t first, size_t coun
 	return RMR_OK;
 }
 
-slice_fn slice_of(enum test test)
+slice_fn slice_of(enum loop loop)
 {
-	static const slice_fn slices[TEST_COUNT] = {
-		[TEST_GET] = slice_get,
-		[TEST_PUT] = slice_put,
-		[TEST_GET_MANY] = slice_get_many,
-		[TEST_PUT_MANY] = slice_put_many,
-		[TEST_ASYNC_GET] = slice_async_get,
-		[TEST_ASYNC_PUT] = slice_async_put,
-		[TEST_VIEW] = slice_view,
-		[TEST_INCR] = slice_incr,
-		[TEST_PING] = slice_ping,
+	static const slice_fn slices[LOOP_COUNT] = {
+		[LOOP_GET] = slice_get,
+		[LOOP_PUT] = slice_put,
+		[LOOP_GET_MANY] = slice_get_many,
+		[LOOP_PUT_MANY] = slice_put_many,
+		[LOOP_ASYNC_GET] = slice_async_get,
+		[LOOP_ASYNC_PUT] = slice_async_put,
+		[LOOP_VIEW] = slice_view,
+		[LOOP_INCR] = slice_incr,
+		[LOOP_PING] = slice_ping,
 	};
 
-	return slices[test];
+	return slices[loop];
 }
 
 /* Batches and windows want long slices: at the end of each, no operation is under way. */
-size_t slice_count(const struct perf_config *config, enum test test)
+size_t slice_count(const struct config *config, enum loop loop, size_t value_size)
 {
-	bool stream = test == TEST_GET_MANY || test == TEST_PUT_MANY || test == TEST_ASYNC_GET ||
-		      test == TEST_ASYNC_PUT;
+	bool stream = loop == LOOP_GET_MANY || loop == LOOP_PUT_MANY || loop == LOOP_ASYNC_GET ||
+		      loop == LOOP_ASYNC_PUT;
 	unsigned most = config->window > config->batch ? config->window : config->batch;
 
-	if (config->value_size < LONG_VALUE)
+	if (value_size < LONG_VALUE)
 		return stream ? BLOCK_KEYS : SLICE;
 	if (!stream)
 		return LONG_SLICE;
 	return most > LONG_STREAM ? most : LONG_STREAM;
 }
 
-static void draw(struct bench *bench, enum test test)
+static void draw(struct bench *bench, enum loop loop)
 {
 	uint64_t keys = bench->config->keys;
 
-	if (test != TEST_INCR) {
+	if (loop != LOOP_INCR) {
 		block_at_random(&bench->block, &bench->dice, keys);
 	} else {
 		for (size_t i = 0; i < BLOCK_KEYS; i++)
@@ -285,41 +286,40 @@ static void draw(struct bench *bench, enum test test)
 	bench->next = 0;
 }
 
-/* Of the slice's last value; where the test leaves it in the room. */
-static enum rmr_status check_last(const struct bench *bench, enum test test, size_t last)
+/* Of the slice's last value; where the loop leaves it in the room. */
+static enum rmr_status check_last(const struct bench *bench, enum loop loop, size_t last)
 {
-	if (test != TEST_GET && test != TEST_GET_MANY && test != TEST_ASYNC_GET)
+	if (loop != LOOP_GET && loop != LOOP_GET_MANY && loop != LOOP_ASYNC_GET)
 		return RMR_OK;
-	return bench_check(bench, test == TEST_GET ? bench->room : bench_room(bench, last),
-			   bench->config->value_size, bench->block.numbers[last]);
+	return bench_check(bench, loop == LOOP_GET ? bench->room : bench_room(bench, last),
+			   bench->value_size, bench->block.numbers[last]);
 }
 
-enum rmr_status loop_run(struct bench *bench, enum test test, uint64_t duration_ns,
-			 struct answer *answer)
+enum rmr_status loop_run(struct bench *bench, enum loop loop, uint64_t duration_ns)
 {
-	size_t count = slice_count(bench->config, test);
+	size_t count = slice_count(bench->config, loop, bench->value_size);
 	uint64_t end_ns = clock_now_ns() + duration_ns, ticks = 0;
-	slice_fn slice = slice_of(test);
+	slice_fn slice = slice_of(loop);
 
-	histogram_reset(&bench->latency);
+	histogram_reset(&bench->slot->latency);
 	bench->next = BLOCK_KEYS;
-	answer->operations = 0;
+	bench->slot->operations = 0;
 	do {
 		enum rmr_status status;
 		uint64_t begin;
 
 		if (bench->next + count > BLOCK_KEYS)
-			draw(bench, test);
+			draw(bench, loop);
 		begin = clock_ticks();
 		status = slice(bench, bench->next, count);
 		ticks += clock_ticks() - begin;
 		if (status == RMR_OK)
-			status = check_last(bench, test, bench->next + count - 1);
+			status = check_last(bench, loop, bench->next + count - 1);
 		if (status != RMR_OK)
 			return status;
-		answer->operations += count;
+		bench->slot->operations += count;
 		bench->next += count;
 	} while (clock_now_ns() < end_ns);
-	answer->time_ns = clock_ticks_to_ns(ticks);
+	bench->slot->time_ns = clock_ticks_to_ns(ticks);
 	return RMR_OK;
 }
