@@ -83,13 +83,23 @@ static enum rmr_status path_register(struct kv_server *server, struct server_pat
 
 int listen_register(struct kv_server *server)
 {
+	uint64_t size = rmr_arena_size(server->arena), done = 0, total = 0;
+
+	for (unsigned i = 0; i < server->path_count; i++)
+		total += server->paths[i].device && server->paths[i].kind == PATH_VERBS ? size : 0;
 	for (unsigned i = 0; i < server->path_count; i++) {
 		struct server_path *path = &server->paths[i];
 		enum rmr_status status;
+		char what[SERVER_ADDRESS];
 
 		if (!path->device)
 			continue;
+		snprintf(what, sizeof(what), "registering memory with %s", path->name);
+		if (path->kind == PATH_VERBS)
+			memory_progress(server, what, done, total);
 		status = path_register(server, path);
+		if (path->kind == PATH_VERBS)
+			memory_progress(server, what, done += size, total);
 		if (status != RMR_OK) {
 			int failed = path_give_up(path, status);
 
@@ -195,7 +205,7 @@ static unsigned turn_of(const struct server_path *path)
 static int check_listeners(const struct kv_server *server)
 {
 	bool any = false, verbs = false;
-	const char *reason = "", *verbs_reason = "there is no adapter";
+	const char *reason = NULL, *verbs_reason = "there is no adapter";
 
 	for (unsigned i = 0; i < server->path_count; i++) {
 		const struct server_path *path = &server->paths[i];
@@ -204,13 +214,15 @@ static int check_listeners(const struct kv_server *server)
 		verbs |= path->listener && path->kind == PATH_VERBS;
 		if (!path->listener && path->kind == PATH_VERBS)
 			verbs_reason = path->reason;
-		if (!path->listener)
+		/* Of tcp if it can be: that is there, so something can be done about it. */
+		if (!path->listener && (!reason || path->kind == PATH_TCP))
 			reason = path->reason;
 	}
 	if (server->verbs_wanted && !verbs)
 		return server_fail(KV_UNSUPPORTED, "cannot listen by verbs: %s", verbs_reason);
 	if (!any)
-		return server_fail(KV_INTERNAL, "there is nothing to listen by: %s", reason);
+		return server_fail(KV_INTERNAL, "there is nothing to listen by: %s",
+				   reason ? reason : "");
 	return KV_OK;
 }
 
