@@ -10,16 +10,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/options.h"
-#include "base/size.h"
 #include "base/version.h"
 #include "common/progress.h"
 #include "server.h"
 
+#define WIDTH_LEAST   40
 #define WIDTH_MOST    80
 #define INDENT	      2
 #define TELL_EVERY_NS UINT64_C(3000000000)
@@ -27,6 +27,19 @@
 /* ------------------------------------------------------------------------------------------
  * The first screen
  */
+
+static int find_width(void)
+{
+	const char *columns = getenv("COLUMNS");
+	struct winsize window;
+	int width = WIDTH_MOST;
+
+	if (columns && atoi(columns) > 0)
+		width = atoi(columns);
+	else if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0)
+		width = window.ws_col;
+	return width < WIDTH_LEAST ? WIDTH_LEAST : width > WIDTH_MOST ? WIDTH_MOST : width;
+}
 
 /* Prints a line of `length`, broken between words. */
 static void print_wrapped(const char *line, size_t length, int width)
@@ -68,10 +81,8 @@ static void print_lines(const char *text, int width)
 
 void screen_print(kv_server_t *server, const struct server_settings *settings)
 {
-	int width = options_terminal_width();
+	int width = find_width();
 
-	if (width > WIDTH_MOST)
-		width = WIDTH_MOST;
 	printf("kv-server (Remora) %s\n", REMORA_VERSION);
 	if (settings->node_id)
 		printf("node: %s\n", settings->node_id);

@@ -11,7 +11,8 @@
  *
  * A listener takes the first that fits its user, a caller looks through all. In /tmp anybody could
  * have made the directory, and planted a socket there: so a user's own must be the user's, and
- * closed to the writing of others, for listeners and callers alike.
+ * closed to the writing of others, for listeners and callers alike. In /run only root can have made
+ * it, and may have given it to the user of a service: callers trust that.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -25,25 +26,21 @@
 
 #define SYSTEM_DIRECTORY "/run/remora"
 
-/* The index-th directory for this user. False when there are no more. Where a listener may not make
- * its socket (a user in /run/remora), *callers_only is set. */
-static bool directory_at(unsigned index, char *directory, size_t size, bool *callers_only)
+/* The index-th directory for this user. False when there are no more. */
+static bool directory_at(unsigned index, char *directory, size_t size)
 {
 	const char *chosen = getenv("REMORA_SHM_DIR"), *runtime = getenv("XDG_RUNTIME_DIR");
 	bool root = geteuid() == 0, session = !root && runtime && *runtime;
 	int length = -1;
 
-	*callers_only = false;
 	if (chosen && *chosen)
 		length = index == 0 ? snprintf(directory, size, "%s", chosen) : -1;
 	else if (session && index == 0)
 		length = snprintf(directory, size, "%s/remora", runtime);
 	else if (!root && index == (session ? 1 : 0))
 		length = snprintf(directory, size, "/tmp/remora-%u", (unsigned)geteuid());
-	else if (index == (root ? 0 : session ? 2 : 1)) {
+	else if (index == (root ? 0 : session ? 2 : 1))
 		length = snprintf(directory, size, "%s", SYSTEM_DIRECTORY);
-		*callers_only = !root;
-	}
 	return length > 0 && (size_t)length < size;
 }
 
@@ -103,13 +100,12 @@ enum rmr_status shm_address_to_listen(const char *address, char path[SHM_PATH_SI
 {
 	char directory[SHM_PATH_SIZE];
 	enum rmr_status status;
-	bool callers_only;
 
 	if (strchr(address, '/'))
 		return copy_path(address, path);
 	if (!is_name(address))
 		return not_a_name(address);
-	if (!directory_at(0, directory, sizeof(directory), &callers_only))
+	if (!directory_at(0, directory, sizeof(directory)))
 		return error_set(RMR_BAD_ADDRESS, "the directory's name is too long for a socket");
 	if (mkdir(directory, geteuid() == 0 ? 0755 : 0700) != 0 && errno != EEXIST)
 		return error_errno(RMR_DENIED, errno,
@@ -124,15 +120,14 @@ enum rmr_status shm_address_to_connect(const char *address, unsigned index,
 {
 	char directory[SHM_PATH_SIZE];
 	enum rmr_status status = RMR_OK;
-	bool callers_only;
 
 	if (strchr(address, '/'))
 		return index == 0 ? copy_path(address, path) : RMR_AGAIN;
 	if (!is_name(address))
 		return not_a_name(address);
-	if (!directory_at(index, directory, sizeof(directory), &callers_only))
+	if (!directory_at(index, directory, sizeof(directory)))
 		return RMR_AGAIN;
-	if (!callers_only)
+	if (strcmp(directory, SYSTEM_DIRECTORY) != 0)
 		status = check_directory(directory);
 	return status == RMR_OK ? join(path, directory, address) : status;
 }
