@@ -69,8 +69,8 @@ typedef struct kv_server_options {
 
 	/* Told how far kv_server_create() has come with what takes long where memory is large:
 	 * touching it, and registering it with adapters. In bytes; called in the thread that
-	 * creates, after every few megabytes. */
-	void (*progress)(void *argument, const char *what, uint64_t done, uint64_t total);
+	 * creates, after every few megabytes. False gives up: creating fails with KV_TIMEOUT. */
+	bool (*progress)(void *argument, const char *what, uint64_t done, uint64_t total);
 	void *progress_argument;
 } kv_server_options_t;
 

@@ -425,9 +425,9 @@ void keys_wipe(struct server_keys *keys);
 int memory_check(const struct kv_server_options *options);
 /* Takes the memory, and touches it if that was asked for or is needed anyway. */
 int memory_open(struct kv_server *server);
-/* Tells the program, if it wants to know. */
-void memory_progress(const struct kv_server *server, const char *what, uint64_t done,
-		     uint64_t total);
+/* Tells the program, if it wants to know. KV_TIMEOUT: it gives up. */
+int memory_progress(const struct kv_server *server, const char *what, uint64_t done,
+		    uint64_t total);
 
 /* Finds out which paths there are to be, and opens their devices. */
 int listen_plan(struct kv_server *server, const struct kv_server_options *options);

@@ -95,11 +95,10 @@ int listen_register(struct kv_server *server)
 		if (!path->device)
 			continue;
 		snprintf(what, sizeof(what), "registering memory with %s", path->name);
-		if (path->kind == PATH_VERBS)
-			memory_progress(server, what, done, total);
+		if (path->kind == PATH_VERBS && memory_progress(server, what, done, total) != KV_OK)
+			return KV_TIMEOUT;
+		done += path->kind == PATH_VERBS ? size : 0;
 		status = path_register(server, path);
-		if (path->kind == PATH_VERBS)
-			memory_progress(server, what, done += size, total);
 		if (status != RMR_OK) {
 			int failed = path_give_up(path, status);
 

@@ -91,11 +91,13 @@ struct touching {
 	atomic_int error; /* errno of the first that failed */
 };
 
-void memory_progress(const struct kv_server *server, const char *what, uint64_t done,
-		     uint64_t total)
+int memory_progress(const struct kv_server *server, const char *what, uint64_t done, uint64_t total)
 {
-	if (server->options.progress)
-		server->options.progress(server->options.progress_argument, what, done, total);
+	const struct kv_server_options *options = &server->options;
+
+	if (options->progress && !options->progress(options->progress_argument, what, done, total))
+		return server_fail(KV_TIMEOUT, "%s: given up", what);
+	return KV_OK;
 }
 
 /* Touches the next piece. False: there is none, or something is wrong. */
@@ -157,22 +159,25 @@ static int touch_all(struct kv_server *server)
 	};
 	pthread_t threads[TOUCH_THREADS];
 	unsigned count = start_helpers(&touching, threads);
-	int error;
+	int error, told;
 
 	do {
-		memory_progress(server, "touching memory", atomic_load(&touching.done),
-				touching.size);
-	} while (touch_piece(&touching));
+		told = memory_progress(server, "touching memory", atomic_load(&touching.done),
+				       touching.size);
+	} while (told == KV_OK && touch_piece(&touching));
+	if (told != KV_OK)
+		atomic_store(&touching.error, ECANCELED);
 	for (unsigned i = 0; i < count; i++)
 		pthread_join(threads[i], NULL);
 	error = atomic_load(&touching.error);
+	if (told != KV_OK)
+		return told;
 	if (error)
 		return server_fail(KV_NO_MEMORY,
 				   "touching %zu bytes of memory: %s; there is not as much free, "
 				   "ask for less",
 				   touching.size, strerror(error));
-	memory_progress(server, "touching memory", touching.size, touching.size);
-	return KV_OK;
+	return memory_progress(server, "touching memory", touching.size, touching.size);
 }
 
 /* Some adapter will register the memory, and so need all of its pages. */

@@ -67,9 +67,10 @@ static void test_adapters(void)
 struct told {
 	uint64_t calls, done, total;
 	bool backwards;
+	uint64_t give_up_at;
 };
 
-static void take_progress(void *argument, const char *what, uint64_t done, uint64_t total)
+static bool take_progress(void *argument, const char *what, uint64_t done, uint64_t total)
 {
 	struct told *told = argument;
 
@@ -78,11 +79,12 @@ static void take_progress(void *argument, const char *what, uint64_t done, uint6
 	told->calls++;
 	told->done = done;
 	told->total = total;
+	return done < told->give_up_at;
 }
 
 static void test_progress(void)
 {
-	struct told told = {0};
+	struct told told = {.give_up_at = UINT64_MAX};
 	kv_server_options_t options = {
 		.memory = (size_t)96 << 20,
 		.listen = "shm",
@@ -100,6 +102,11 @@ static void test_progress(void)
 	CHECK_EQ(told.done, told.total);
 	CHECK_CONTAINS(kv_server_summary(server), "all touched");
 	kv_server_destroy(server);
+	/* The program has enough of it. */
+	told = (struct told){.give_up_at = 1};
+	CHECK_EQ(kv_server_create(&options, &server), KV_TIMEOUT);
+	CHECK_CONTAINS(kv_server_error(), "given up");
+	CHECK(told.done >= 1);
 }
 
 static void test_summary(void)

@@ -158,7 +158,8 @@ int main(int argc, char **argv)
 	struct user user;
 	kv_server_t *server;
 	sigset_t ours;
-	int result;
+	bool is_stopped = false;
+	int result = 0;
 
 	server_parse(argc, argv, &settings);
 	if (settings.check_config)
@@ -169,11 +170,14 @@ int main(int argc, char **argv)
 	raise_descriptor_limit();
 	take_signals(&ours);
 	settings.server.progress = screen_progress;
-	settings.server.progress_argument = &file;
+	settings.server.progress_argument = &is_stopped;
 	if (kv_server_create(&settings.server, &server) == KV_OK) {
 		screen_progress_end();
 		result = serve(server, &settings, &user, &file, &ours);
 		kv_server_destroy(server);
+	} else if (is_stopped) {
+		screen_progress_end();
+		printf("stopping before the start\n");
 	} else {
 		result = failed(kv_server_error());
 	}

@@ -115,19 +115,13 @@ static struct {
 	uint64_t told_ns;
 } shown;
 
-/* Nothing is served yet, so nothing needs to be finished. */
-static void end_if_asked(struct pid_file *file)
+/* Nothing is served yet: whoever wants the end need not wait for the rest. */
+static bool is_asked_to_end(void)
 {
 	sigset_t waiting;
 
-	if (sigpending(&waiting) != 0 ||
-	    !(sigismember(&waiting, SIGINT) || sigismember(&waiting, SIGTERM)))
-		return;
-	screen_progress_end();
-	pid_file_remove(file);
-	printf("stopping before the start\n");
-	fflush(stdout);
-	_exit(0);
+	return sigpending(&waiting) == 0 &&
+	       (sigismember(&waiting, SIGINT) || sigismember(&waiting, SIGTERM));
 }
 
 static void begin(const char *what, uint64_t total)
@@ -151,12 +145,15 @@ static void tell(uint64_t done, uint64_t total)
 	notify_send(state);
 }
 
-void screen_progress(void *argument, const char *what, uint64_t done, uint64_t total)
+bool screen_progress(void *argument, const char *what, uint64_t done, uint64_t total)
 {
 	bool is_new = strcmp(shown.what, what) != 0;
 	uint64_t now;
 
-	end_if_asked(argument);
+	if (is_asked_to_end()) {
+		*(bool *)argument = true;
+		return false;
+	}
 	if (is_new)
 		begin(what, total);
 	progress_show(&shown.line, done);
@@ -166,6 +163,7 @@ void screen_progress(void *argument, const char *what, uint64_t done, uint64_t t
 		shown.told_ns = now;
 		tell(done, total);
 	}
+	return true;
 }
 
 void screen_progress_end(void)

@@ -46,9 +46,9 @@ void server_print_settings(void);
 void screen_print(kv_server_t *server, const struct server_settings *settings);
 /* The reason why it does not listen by tcp, written to `reason`. */
 void screen_find_reason(kv_server_t *server, char reason[SERVER_MESSAGE]);
-/* For kv_server_options_t: a line on a terminal; else a line in the log every few seconds. Ends the
- * program when SIGINT or SIGTERM is waiting. `argument` is the pid file. */
-void screen_progress(void *argument, const char *what, uint64_t done, uint64_t total);
+/* For kv_server_options_t: a line on a terminal; else a line in the log every few seconds. Gives up
+ * when SIGINT or SIGTERM is waiting: *argument, a bool, tells. */
+bool screen_progress(void *argument, const char *what, uint64_t done, uint64_t total);
 /* Creation is over: wipes the line. */
 void screen_progress_end(void);
 
