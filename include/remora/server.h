@@ -103,8 +103,8 @@ int kv_server_port(const kv_server_t *server);
 int kv_server_read_keys(kv_server_t *server, const char *key_file, const char *read_key_file);
 
 /* Lines "memory: ", "pages: ", "workers: " and "access: " with what is in effect; "pages: " tells
- * also why there are no huge ones, if they were wanted, and what to do. Valid until the next call on
- * this server. */
+ * also why there are no huge ones, if they were wanted, and what to do. Valid until the next call
+ * on this server. */
 const char *kv_server_summary(kv_server_t *server);
 
 /* One line for each path: where it listens, or why it does not and what to do about it. Valid until

@@ -114,7 +114,7 @@ static bool touch_piece(struct touching *touching)
 	if (madvise(touching->base + offset, length, MADV_POPULATE_WRITE) != 0)
 		error = errno;
 	if (error == EINVAL) {
-		/* A kernel before 5.14. Nobody else has this memory yet, so zeros change nothing. */
+		/* A kernel before 5.14. Nobody has this memory yet: zeros change nothing. */
 		for (size_t i = 0; i < length; i += touching->page_size)
 			*(volatile uint8_t *)(touching->base + offset + i) = 0;
 		error = 0;

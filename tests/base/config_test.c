@@ -179,7 +179,7 @@ static void test_write(void)
 	FILE *file = open_memstream(&written, &size);
 
 	CHECK(file != NULL);
-	CHECK(parse("huge = on\nport = 12\nmemory = 65536\nwait = 250000us\nshift = -3\nratio = .5\n"
+	CHECK(parse("huge = on\nport = 12\nmemory = 65536\nwait = 250ms\nshift = -3\nratio = .5\n"
 		    "device = 'a \"b\" \\ #c'\non-full = reject"));
 	config_write(&program, excluded, file);
 	fflush(file);

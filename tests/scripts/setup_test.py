@@ -140,8 +140,8 @@ def test_wrong_use(root):
 TESTS = [(function.__name__.removeprefix("test_"), function, ()) for function in (
     test_nothing_missing, test_installs_the_missing, test_bench, test_servers_are_unpacked,
     test_servers_failure_is_a_warning, test_lab, test_lab_failure_is_a_warning,
-    test_deb, test_optional_failure_is_a_warning, test_required_failure, test_update_failure_is_a_warning,
-    test_wrong_use)]
+    test_deb, test_optional_failure_is_a_warning, test_required_failure,
+    test_update_failure_is_a_warning, test_wrong_use)]
 
 if __name__ == "__main__":
     sys.exit(run_tests(TESTS))

@@ -442,8 +442,8 @@ def test_user():
             path = re.search(r"shm: listening at (\S+)", server.text())[1]
             assert os.stat(path).st_uid == uid and stat.S_ISSOCK(os.stat(path).st_mode)
             server.expect(0, "OK\n", "-k", key, "put", "a", "b", device="tcp")
-            result = subprocess.run([f"{BIN}/kv-client", "-a", f"shm:{path}", "-k", key, "get", "a"],
-                                    capture_output=True, text=True, timeout=60, stdin=NUL)
+            result = subprocess.run([f"{BIN}/kv-client", "-a", f"shm:{path}", "-k", key, "get",
+                                     "a"], capture_output=True, text=True, timeout=60, stdin=NUL)
             assert (result.returncode, result.stdout) == (0, "b"), result
             assert server.stop() == 0, server.text()
             assert not os.path.exists(path)

@@ -8,8 +8,8 @@
  * begins, so that sigwait() here is the only one to see them, and no handler is needed.
  *
  * The order of the start is that of rights: the pid file, memory, keys and adapters as root if we
- * are root, sockets as the user, and only then is it written down and told that the server is there.
- * What is printed then goes to stdout; statistics go to stderr, as the log does.
+ * are root, sockets as the user, and only then is it written down and told that the server is
+ * there. What is printed then goes to stdout; statistics go to stderr, as the log does.
  */
 #include <signal.h>
 #include <stdio.h>

@@ -1,12 +1,12 @@
 /*
  * Giving up rights, in two steps around the start of the server.
  *
- * Memory, key files and adapters are root's business, and done before. The sockets are not: a socket
- * for shared memory should be the user's own, in the user's directory, so that it can be removed
- * when the server ends, and callers are compared with the right user; but a port below 1024 wants
- * a right that the user has not. So user_begin() changes the effective user, which all files are made
- * by, and keeps CAP_NET_BIND_SERVICE alone of root's capabilities in force; the saved user stays
- * root. user_finish() ends that: setresuid() with three users that are not root takes all
+ * Memory, key files and adapters are root's business, and done before. The sockets are not: a
+ * socket for shared memory should be the user's own, in the user's directory, so that it can be
+ * removed when the server ends, and callers are compared with the right user; but a port below 1024
+ * wants a right that the user has not. So user_begin() changes the effective user, which all files
+ * are made by, and keeps CAP_NET_BIND_SERVICE alone of root's capabilities in force; the saved user
+ * stays root. user_finish() ends that: setresuid() with three users that are not root takes all
  * capabilities away, and the C library does it for each thread of the process.
  */
 #include <errno.h>
