@@ -76,6 +76,7 @@ install: all ## install to PREFIX (/usr/local), below DESTDIR if it is set
 deb: ## a Debian package of what `make install` installs, in build/package
 	@scripts/setup deb
 	@scripts/build release
+	@rm -rf build/package
 	@cd build && cpack -G DEB -B package
 
 test-deb: deb ## install, use and remove that package in a bare Debian (minutes; needs root)
