@@ -1,10 +1,16 @@
-# What `make install` puts where: the shared libraries, public headers, pkg-config files, man pages,
-# the service's unit and its options. Programs are installed by remora_program(). The archive stays
-# private: its symbols have no prefix.
+# What `make install` puts where: the shared libraries, public headers, pkg-config files, completion
+# of bash, man pages, the service's unit and its options. Programs are installed by
+# remora_program(). The archive stays private: its symbols have no prefix.
 
 install(TARGETS remora remora-server LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/remora DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.h")
+
+# bash looks for the completion of a program in a file of its name.
+foreach(program kv-server kv-client kv-bench kv-doctor)
+  install(FILES ${CMAKE_SOURCE_DIR}/tools/completion/kv-tools.bash
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME ${program})
+endforeach()
 
 foreach(section 1 3 5 7)
   file(GLOB pages CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/docs/man/*.${section})

@@ -289,6 +289,10 @@ struct rmr_listener_options {
 	int handshake_timeout_ms; /* a silent caller is dropped after this; default 2000 */
 	unsigned socket_mode;	  /* shm: permissions of the socket file; default 0600 */
 	bool any_user;		  /* shm: take callers of other users too */
+	/* tcp, and verbs by socket: listens where this one does, which is of another transport and
+	 * has to stay open as long; callers are told apart by what they say first. The address is
+	 * not looked at then. NULL: for itself. */
+	struct rmr_listener *beside;
 };
 
 /* Listens at an address. tcp: "host:port", "[v6]:port", "*:port" or ":port"; port 0 picks one. shm:

@@ -62,6 +62,7 @@ typedef enum kv_status {
 	KV_PROTOCOL = -17,     /* the other end is no server of ours, or of another version */
 	KV_UNSUPPORTED = -18,  /* not by this connection */
 	KV_AGAIN = -19,	       /* asynchronous: the window is full; poll first */
+	KV_CANCELED = -20,     /* by the caller's progress function; nothing was changed */
 } kv_status_t;
 
 /* A few words for each status. Never NULL. */
@@ -191,6 +192,13 @@ int kv_client_get_with(kv_client_t *client, const void *key, size_t key_length, 
 int kv_client_get_alloc(kv_client_t *client, const void *key, size_t key_length, void **value,
 			size_t *length, kv_info_t *info);
 void kv_free(void *value);
+
+/* Values that do not travel in one go (on most paths those of some megabytes) come and go in
+ * pieces. Between them fn is called, by the thread that called: `done` of `total` bytes have been
+ * sent, or are here. If it returns false the call ends with KV_CANCELED: a put leaves what was
+ * there. It must not use the client. NULL, the default: nobody is told. */
+typedef bool (*kv_progress_fn)(void *context, uint64_t done, uint64_t total);
+void kv_client_set_progress(kv_client_t *client, kv_progress_fn fn, void *context);
 
 /* A value in place, without a copy: on shm. It stays as it is until it is released, whatever
  * becomes of the key; the server keeps the memory for as long. KV_UNSUPPORTED elsewhere. */

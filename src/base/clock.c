@@ -9,6 +9,9 @@
 #include <stdatomic.h>
 
 #define CALIBRATION_NS 1000000u
+#define ANCHOR_US      1000
+
+_Thread_local struct clock_anchor clock_anchor;
 
 int clock_remaining_ms(uint64_t deadline_ns)
 {
@@ -88,4 +91,17 @@ double clock_ticks_per_us(void)
 uint64_t clock_ticks_to_ns(uint64_t ticks)
 {
 	return (uint64_t)((double)ticks * 1000.0 / clock_ticks_per_us());
+}
+
+uint64_t clock_take_anchor(void)
+{
+	double per_us = clock_ticks_per_us();
+
+	clock_anchor = (struct clock_anchor){
+		.ns = clock_now_ns(),
+		.ticks = clock_ticks(),
+		.good_for = (uint64_t)(per_us * ANCHOR_US),
+		.tick_ns = (uint64_t)(1000.0 / per_us * 4294967296.0),
+	};
+	return clock_anchor.ns;
 }

@@ -131,8 +131,10 @@ struct options_program {
 	/* The arguments as the usage line shows them, e.g. "FILE..."; NULL when there are none. */
 	const char *arguments;
 	int min_arguments;
-	int max_arguments;    /* OPTIONS_UNLIMITED is possible */
-	const char *examples; /* printed as it is at the end of --help; may be NULL */
+	int max_arguments; /* OPTIONS_UNLIMITED is possible */
+	/* The end of --help, as it is; may be NULL. If it begins with a blank it is a list of
+	 * examples, and gets their heading; else its headings are its own. */
+	const char *examples;
 };
 
 enum options_outcome {

@@ -22,11 +22,13 @@
 #include "base/options.h"
 #include "base/size.h"
 
-#define HELP_COLUMN  27 /* where the explanations begin */
-#define WIDTH_LEAST  50
-#define WIDTH_MOST   100
-#define LEFT_SIZE    160
-#define DEFAULT_SIZE 160
+#define HELP_COLUMN   27 /* where the explanations begin */
+#define WIDTH_NARROW  60 /* below it they have lines of their own, */
+#define NARROW_COLUMN 8	 /* and begin here */
+#define WIDTH_LEAST   40
+#define WIDTH_MOST    100
+#define LEFT_SIZE     160
+#define DEFAULT_SIZE  160
 
 int options_terminal_width(void)
 {
@@ -140,14 +142,15 @@ static void format_explanation(const struct option_spec *spec, char *text, size_
 
 static void print_option(FILE *file, const char *left, const char *explanation, int width)
 {
+	int begin = width < WIDTH_NARROW ? NARROW_COLUMN : HELP_COLUMN;
 	int column = fprintf(file, "%s", left);
 
-	if (column > HELP_COLUMN - 2) {
+	if (column > begin - 2) {
 		fputc('\n', file);
 		column = 0;
 	}
-	fprintf(file, "%*s", HELP_COLUMN - column, "");
-	print_wrapped(file, explanation, HELP_COLUMN, HELP_COLUMN, width);
+	fprintf(file, "%*s", begin - column, "");
+	print_wrapped(file, explanation, begin, begin, width);
 }
 
 static void print_spec(FILE *file, const struct option_spec *spec, int width)
@@ -186,7 +189,8 @@ void options_help(const struct options_program *program, FILE *file, int width)
 		     width);
 	print_option(file, "      --version", "show the version and exit", width);
 	if (program->examples != NULL)
-		fprintf(file, "\nexamples:\n%s%s", program->examples,
+		fprintf(file, "\n%s%s%s", program->examples[0] == ' ' ? "examples:\n" : "",
+			program->examples,
 			program->examples[0] != '\0' &&
 					program->examples[strlen(program->examples) - 1] == '\n'
 				? ""

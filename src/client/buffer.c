@@ -183,6 +183,22 @@ bool link_register(struct kv_client *client, void *memory, size_t length)
 	return rmr_region_open(link->device, memory, length, 0, &link->callers_region) == RMR_OK;
 }
 
+bool link_offer(struct kv_client *client, const void *value, size_t length,
+		struct rmr_descriptor *descriptor)
+{
+	struct link *link = client->link;
+
+	if (!link->registers_freely || link->callers_region)
+		return false;
+	if (rmr_region_open(link->device, (void *)value, length, RMR_READ, &link->callers_region) !=
+	    RMR_OK)
+		return false;
+	if (rmr_region_export(link->callers_region, link->conn, descriptor) == RMR_OK)
+		return true;
+	link_unregister(client);
+	return false;
+}
+
 void link_unregister(struct kv_client *client)
 {
 	struct link *link = client->link;

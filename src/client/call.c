@@ -51,6 +51,11 @@ static struct call *find_free(struct kv_client *client)
 	return NULL;
 }
 
+struct call *call_first_free(struct kv_client *client)
+{
+	return &client->calls[client->first_free];
+}
+
 static bool keep_key(struct call *call, const void *key, size_t key_length)
 {
 	uint8_t *copy = call->small_key;
@@ -67,11 +72,18 @@ static bool keep_key(struct call *call, const void *key, size_t key_length)
 	return true;
 }
 
+/* One that begins now. */
+static uint64_t fresh_deadline(const struct kv_client *client)
+{
+	int timeout_ms = client->options.timeout_ms;
+
+	return timeout_ms < 0 ? CLOCK_NEVER : clock_quick_ns() + (uint64_t)timeout_ms * 1000000u;
+}
+
 int call_begin(struct kv_client *client, unsigned op, const void *key, size_t key_length,
 	       bool may_wait, struct call **result)
 {
-	uint64_t deadline_ns = client->deadline_ns ? client->deadline_ns
-						   : clock_deadline_ns(client->options.timeout_ms);
+	uint64_t deadline_ns = client->deadline_ns ? client->deadline_ns : fresh_deadline(client);
 	struct call *call = find_free(client);
 
 	while (!call) {
@@ -235,7 +247,7 @@ static int take_id(struct kv_client *client, struct call *call)
 static void was_asked(struct kv_client *client, struct call *call)
 {
 	if (!client->link->is_mapped)
-		call->sent_ms = clock_now_ns() / 1000000;
+		call->sent_ms = clock_quick_ns() / 1000000;
 	call->state = CALL_ASKED;
 	call->was_sent = true;
 	/* What was submitted is the caller's again. */
@@ -350,4 +362,10 @@ int call_post_read(struct kv_client *client, struct call *call, struct rmr_work 
 int call_post_part(struct kv_client *client, struct rmr_work *work)
 {
 	return post(client, work, true) ? KV_OK : client_lost(client);
+}
+
+int call_post_piece(struct kv_client *client, const struct call *call, struct rmr_work *work)
+{
+	work->cookie = (call->number + 1) | CALL_PIECE;
+	return call_post_part(client, work);
 }

@@ -218,6 +218,20 @@ void client_count(struct kv_client *client, const struct call *call)
 	client->last_round_trips = call->round_trips;
 }
 
+void kv_client_set_progress(kv_client_t *client, kv_progress_fn fn, void *context)
+{
+	client->progress = fn;
+	client->progress_context = context;
+}
+
+int client_progress(struct kv_client *client, uint64_t done, uint64_t total)
+{
+	if (!client->progress || client->progress(client->progress_context, done, total))
+		return KV_OK;
+	return client_fail(client, KV_CANCELED, "canceled after %llu of %llu bytes",
+			   (unsigned long long)done, (unsigned long long)total);
+}
+
 void client_touch(struct kv_client *client, uint64_t offset, uint64_t version)
 {
 	if (++client->get_count % TOUCH_INTERVAL)

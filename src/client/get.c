@@ -32,6 +32,8 @@
 /* Values from this length on are checked while they are copied, block by block. */
 #define COPY_LONG  32768u
 #define COPY_BLOCK 8192u
+/* What is read directly comes in pieces of this. */
+#define DIRECT_PIECE 131072u
 
 /* ------------------------------------------------------------------------------------------
  * Mapped
@@ -128,19 +130,19 @@ void client_learn(struct kv_client *client, const struct call *call)
 static bool is_alive(const struct kv_client *client, uint64_t expires_ms)
 {
 	const struct link *link = client->link;
-	int64_t now = (int64_t)(clock_now_ns() / 1000000);
+	int64_t now;
 
 	if (!expires_ms)
 		return true;
 	if (link->is_mapped)
 		return reader_clock_ms(&link->reader) < expires_ms;
+	now = (int64_t)(clock_now_ns() / 1000000);
 	return link->clock_ahead_ms != INT64_MAX && now - link->clock_set_ms < CLOCK_GOOD_FOR_MS &&
 	       now + link->clock_ahead_ms + CLOCK_DRIFT_MS < (int64_t)expires_ms;
 }
 
 /* A long value is copied while its checksum is computed, so that it is fetched once. It may turn
- * out to be wrong: then the caller's memory holds nonsense, and he is told so. `from` and `to` are
- * the same when it was read to where it belongs. */
+ * out to be wrong: then the caller's memory holds nonsense, and he is told so. */
 static bool copy_checked(const struct item *item, uint64_t offset, const uint8_t *from, uint8_t *to)
 {
 	uint64_t lengths = item_get_lengths(item), length = item_value_length(lengths);
@@ -152,55 +154,94 @@ static bool copy_checked(const struct item *item, uint64_t offset, const uint8_t
 	for (uint64_t at = 0; at < length; at += COPY_BLOCK) {
 		size_t block = MIN(COPY_BLOCK, length - at);
 
-		if (from != to)
-			memcpy(to + at, from + at, block);
+		memcpy(to + at, from + at, block);
 		hash_stream_add(&stream, to + at, block);
 	}
 	return item_has_checksum(item, offset, hash_stream_end(&stream));
 }
 
+/* Hashes so many more bytes of a value that is read directly. What stands before it is in the slot
+ * since before the value's first byte: if it makes no sense, neither will the checksum. */
+static void hash_directly(struct kv_client *client, const struct call *call, uint64_t length)
+{
+	const struct item *item = (const struct item *)call->slot;
+	struct direct_read *direct = &client->direct;
+
+	if (!direct->hashed) {
+		hash_stream_begin(&direct->stream);
+		hash_stream_add(&direct->stream, item->key,
+				item_value_offset(call->request.key_length, ITEM_WIDE) -
+					sizeof(*item));
+	}
+	hash_stream_add(&direct->stream, (uint8_t *)call->value + direct->hashed, length);
+	direct->hashed += length;
+}
+
+void get_take_piece(struct kv_client *client, const struct call *call)
+{
+	hash_directly(client, call, DIRECT_PIECE);
+}
+
+/* What was read directly has the length that was read, or is another item. */
+static bool is_complete_directly(struct kv_client *client, const struct call *call,
+				 const struct item *item)
+{
+	uint64_t lengths = item_get_lengths(item), length = item_value_length(lengths);
+
+	if (item_size_of(lengths) != call->place.size ||
+	    item_key_length(lengths) != call->request.key_length || length <= client->direct.hashed)
+		return false;
+	hash_directly(client, call, length - client->direct.hashed);
+	return item_has_checksum(item, call->place.offset, hash_stream_end(&client->direct.stream));
+}
+
 /* Whether what was read is an item; if it is long and fits, it was copied, too. */
-static bool is_complete(const struct call *call, const struct item *item, bool *is_copied)
+static bool is_complete(struct kv_client *client, const struct call *call, const struct item *item,
+			bool *is_copied)
 {
 	uint64_t lengths, length;
-	const uint8_t *from;
 
 	if (!item_is_plausible(item, call->place.size))
 		return false;
 	lengths = item_get_lengths(item);
 	length = item_value_length(lengths);
-	from = (const uint8_t *)item + item_value_offset(item_key_length(lengths), length);
-	if (call->is_direct)
-		from = call->value;
 	*is_copied = call->is_direct || (length >= COPY_LONG && length <= call->room);
-	/* What was read directly has this length, or is another item. */
-	if (call->is_direct && (item_size_of(lengths) != call->place.size ||
-				item_key_length(lengths) != call->request.key_length))
-		return false;
+	if (call->is_direct)
+		return is_complete_directly(client, call, item);
 	if (!*is_copied)
 		return item_is_complete(item, call->place.offset, call->place.size);
-	return copy_checked(item, call->place.offset, from, call->value);
+	return copy_checked(item, call->place.offset,
+			    (const uint8_t *)item +
+				    item_value_offset(item_key_length(lengths), length),
+			    call->value);
+}
+
+bool get_is_wanted(const struct kv_client *client, const struct item *item, const void *key,
+		   size_t key_length)
+{
+	uint64_t lengths = item_get_lengths(item);
+
+	return item_kind(lengths) == ITEM_VALUE && item_key_length(lengths) == key_length &&
+	       memcmp(item->key, key, key_length) == 0 && is_alive(client, item_expiry(item));
 }
 
 bool get_accept(struct kv_client *client, struct call *call, const uint8_t *bytes)
 {
 	const struct item *item = (const struct item *)bytes;
 	size_t key_length = call->request.key_length;
-	uint64_t lengths, length;
+	uint64_t length;
 	bool is_copied = false;
 
 	/* Nobody waits for it any more. */
 	if (!call->value && call->room)
 		return false;
-	if (!is_complete(call, item, &is_copied)) {
+	if (!is_complete(client, call, item, &is_copied)) {
 		client->totals.torn_reads += item_version(item) != 0;
 		return false;
 	}
-	lengths = item_get_lengths(item);
-	length = item_value_length(lengths);
-	if (item_kind(lengths) != ITEM_VALUE || item_key_length(lengths) != key_length ||
-	    memcmp(item->key, call->key, key_length) != 0 || !is_alive(client, item_expiry(item)))
+	if (!get_is_wanted(client, item, call->key, key_length))
 		return false;
+	length = item_value_length(item_get_lengths(item));
 	call->length = length;
 	call->reply = (struct kv_reply){.version = item_version(item),
 					.value_length = length,
@@ -241,11 +282,19 @@ static void location_read(struct kv_client *client, struct call *call)
 	call->state = CALL_BEGUN;
 }
 
+void get_continue(struct call *call, const struct location *place)
+{
+	call->place = *place;
+	call->read_done = location_read;
+	call->state = CALL_READING;
+	call->round_trips = 1;
+}
+
 /* The value to where the caller wants it, the rest to the slot. KV_AGAIN: that cannot be done. */
 static int read_directly(struct kv_client *client, struct call *call)
 {
 	struct link *link = client->link;
-	uint64_t head = item_value_offset(call->request.key_length, ITEM_WIDE);
+	uint64_t head = item_value_offset(call->request.key_length, ITEM_WIDE), left;
 	struct rmr_work work = {.op = RMR_OP_READ,
 				.flags = RMR_UNSIGNALED,
 				.remote = link->arena,
@@ -255,18 +304,26 @@ static int read_directly(struct kv_client *client, struct call *call)
 				.region = link->slots_region};
 
 	if (call->is_async || !link->callers_region || head > link->max_send ||
-	    call->place.size < head + ITEM_WIDE || call->place.size - head > call->room ||
-	    call->place.size - head > rmr_device_info(link->device)->max_transfer)
+	    call->place.size < head + ITEM_WIDE || call->place.size - head > call->room)
 		return KV_AGAIN;
 	call->is_direct = true;
 	call->read_done = location_read;
+	client->direct.hashed = 0;
 	if (call_post_part(client, &work) != KV_OK)
 		return KV_DISCONNECTED;
 	work.flags = 0;
 	work.offset += head;
-	work.length = call->place.size - head;
 	work.local = call->value;
 	work.region = link->callers_region;
+	/* The last one is no shorter than the others: it ends behind the value's last byte. */
+	for (left = call->place.size - head; left >= 2 * DIRECT_PIECE; left -= DIRECT_PIECE) {
+		work.length = DIRECT_PIECE;
+		if (call_post_piece(client, call, &work) != KV_OK)
+			return KV_DISCONNECTED;
+		work.offset += DIRECT_PIECE;
+		work.local = (uint8_t *)work.local + DIRECT_PIECE;
+	}
+	work.length = left;
 	return call_post_read(client, call, &work, CALL_READING);
 }
 
@@ -433,7 +490,7 @@ void info_from_reply(const struct kv_reply *reply, kv_info_t *info)
 }
 
 /* Time left of what was read one-sidedly, where no reply tells the server's time. */
-static void set_time(const struct kv_client *client, struct kv_reply *reply)
+void get_set_time(const struct kv_client *client, struct kv_reply *reply)
 {
 	int64_t ahead = client->link ? client->link->clock_ahead_ms : INT64_MAX;
 
@@ -441,17 +498,19 @@ static void set_time(const struct kv_client *client, struct kv_reply *reply)
 		reply->server_time_ms = (uint64_t)((int64_t)(clock_now_ns() / 1000000) + ahead);
 }
 
+/* call: NULL, or the get that is under way. */
 static int get_slowly(struct kv_client *client, const void *key, size_t key_length, void *value,
-		      size_t *length, kv_info_t *info)
+		      size_t *length, kv_info_t *info, struct call *call)
 {
 	struct kv_reply reply;
-	struct call *call;
 	size_t found;
 	int status;
 
-	status = get_begin(client, key, key_length, value, *length, true, &call);
-	if (status != KV_OK)
-		return status;
+	if (!call) {
+		status = get_begin(client, key, key_length, value, *length, true, &call);
+		if (status != KV_OK)
+			return status;
+	}
 	if (client->link && *length > client->link->reply_room)
 		(void)link_register(client, value, *length);
 	status = call_run(client, call);
@@ -463,7 +522,7 @@ static int get_slowly(struct kv_client *client, const void *key, size_t key_leng
 		return get_in_pieces(client, key, key_length, value, length, info);
 	if (status == KV_OK || status == KV_BUFFER_TOO_SMALL)
 		*length = found;
-	set_time(client, &reply);
+	get_set_time(client, &reply);
 	if (status == KV_OK && info)
 		info_from_reply(&reply, info);
 	return status;
@@ -472,6 +531,7 @@ static int get_slowly(struct kv_client *client, const void *key, size_t key_leng
 int kv_client_get_with(kv_client_t *client, const void *key, size_t key_length, void *value,
 		       size_t *length, kv_info_t *info)
 {
+	struct call *call = NULL;
 	int status = KV_AGAIN;
 
 	if (!key_is_right(key, key_length))
@@ -481,9 +541,11 @@ int kv_client_get_with(kv_client_t *client, const void *key, size_t key_length, 
 	if (client->link && client->link->is_mapped)
 		status = get_mapped(client, key, key_length, value ? value : (void *)"", length,
 				    info);
+	else if (client->link && value)
+		status = get_quickly(client, key, key_length, value, length, info, &call);
 	if (status != KV_AGAIN)
 		return status;
-	return get_slowly(client, key, key_length, value, length, info);
+	return get_slowly(client, key, key_length, value, length, info, call);
 }
 
 int kv_client_get(kv_client_t *client, const void *key, size_t key_length, void *value,

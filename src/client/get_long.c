@@ -100,6 +100,8 @@ static int read_pieces(struct kv_client *client, uint64_t offset, uint8_t *to, s
 			status = call_finish(client, pieces[i], NULL);
 		pieces[i] = NULL;
 		if (status == KV_OK)
+			status = client_progress(client, begun, length);
+		if (status == KV_OK)
 			status = piece_begin(client, generation, offset + begun, to + begun, part,
 					     &pieces[i]);
 		begun += part;

@@ -10,6 +10,7 @@
  *	run.c		reaching the server, starting calls, waiting for them, deadlines
  *	buffer.c	memory that the other end may write to, on both ends
  *	get.c		how a value is got: mapped, remembered place, asking
+ *	get_quick.c	a short value by its remembered place, when nothing else is under way
  *	get_long.c	values that do not fit into the buffer
  *	get_index.c	looking a key up by READs
  *	put.c		how a value is put: in a message, in the landing buffer, in pieces
@@ -49,7 +50,7 @@
 #define CLIENT_TRANSPORT_SIZE 1200
 #define CLIENT_MAX_TARGETS    20
 /* Calls beside those that the caller submits: our own, and what is needed to start others. */
-#define CLIENT_SPARE 4u
+#define CLIENT_SPARE 8u
 
 /* ------------------------------------------------------------------------------------------
  * Targets
@@ -203,6 +204,16 @@ struct call {
 	unsigned round_trips;
 };
 
+/* In a READ's cookie: others of the same call follow. */
+#define CALL_PIECE ((uint64_t)1 << 32)
+
+/* A long value that is read to where the caller wants it, in pieces, each of which is hashed while
+ * the next one is on its way. There is one at a time, as there is one callers_region. */
+struct direct_read {
+	struct hash_stream stream;
+	uint64_t hashed; /* bytes of the value */
+};
+
 /* To be given back on the server: a pin or a draft that came too late. */
 struct leftover {
 	uint8_t op;
@@ -250,8 +261,12 @@ struct kv_client {
 	struct kv_touch touches[KV_MAX_TOUCHES];
 	unsigned touch_count;
 
+	struct direct_read direct;
 	struct locations locations;
 	struct index_picture *picture; /* get_index.c */
+
+	kv_progress_fn progress; /* NULL: nobody wants to know */
+	void *progress_context;
 
 	int last_status, error_status; /* of the last call; that the text is about */
 	kv_path_t last_path;
@@ -269,6 +284,8 @@ bool call_may_submit(const struct kv_client *client);
 int call_begin(struct kv_client *client, unsigned op, const void *key, size_t key_length,
 	       bool may_wait, struct call **call);
 void call_end(struct kv_client *client, struct call *call);
+/* The one that call_begin() takes next, if none is under way. */
+struct call *call_first_free(struct kv_client *client);
 
 /* Runs a call until it is done, and returns its status. It stays until call_end(). */
 int call_run(struct kv_client *client, struct call *call);
@@ -294,12 +311,16 @@ int call_post_read(struct kv_client *client, struct call *call, struct rmr_work 
 		   enum call_state state);
 /* The same for a part that tells nothing when it is done; another one follows. */
 int call_post_part(struct kv_client *client, struct rmr_work *work);
+/* The same for a piece of a direct read, which get_take_piece() is told of. */
+int call_post_piece(struct kv_client *client, const struct call *call, struct rmr_work *work);
 
 /* Says that the link is lost; returns KV_DISCONNECTED. */
 int client_lost(struct kv_client *client);
 
 /* wheel.c: takes what has come in; waits up to timeout_ms for the first. */
 void call_turn(struct kv_client *client, int timeout_ms);
+/* The same for one that somebody else has taken in. */
+void call_handle(struct kv_client *client, const struct rmr_completion *completion);
 /* The link is lost: decides about all calls, and drops it. */
 void calls_after_loss(struct kv_client *client);
 /* Not at once again. */
@@ -331,6 +352,14 @@ static inline uint64_t client_begin_operation(struct kv_client *client)
 	return outer_ns;
 }
 
+/* The same for what is one call, but may have to connect first. */
+static inline uint64_t client_begin_connecting(struct kv_client *client)
+{
+	if (client->link && !client->link->is_lost)
+		return client->deadline_ns;
+	return client_begin_operation(client);
+}
+
 static inline void client_end_operation(struct kv_client *client, uint64_t outer_ns)
 {
 	client->deadline_ns = outer_ns;
@@ -360,6 +389,8 @@ static inline uint64_t client_hash(const void *key, size_t key_length)
 }
 
 /* Counts a one-sided read of an item, now and then, for the server to know. */
+/* Tells the caller how far a long value has come. KV_CANCELED: he wants no more of it. */
+int client_progress(struct kv_client *client, uint64_t done, uint64_t total);
 void client_touch(struct kv_client *client, uint64_t offset, uint64_t version);
 
 void client_count(struct kv_client *client, const struct call *call);
@@ -389,6 +420,20 @@ bool client_is_heard(struct kv_client *client);
 /* Whether the item in the call's memory is what the key names. False: ask. */
 bool get_accept(struct kv_client *client, struct call *call, const uint8_t *bytes);
 
+/* A get by a remembered place in one go, on a link that is not mapped. KV_AGAIN: it was not made;
+ * or it goes on as *call, if that is not NULL. */
+int get_quickly(struct kv_client *client, const void *key, size_t key_length, void *value,
+		size_t *length, kv_info_t *info, struct call **call);
+/* Makes a call that was just begun one whose READ of this place has been posted. */
+void get_continue(struct call *call, const struct location *place);
+/* Whether this item, which is complete, is the one of this key, a value, and surely alive. */
+bool get_is_wanted(const struct kv_client *client, const struct item *item, const void *key,
+		   size_t key_length);
+/* Store time, for the time left of what was read without a reply. */
+void get_set_time(const struct kv_client *client, struct kv_reply *reply);
+/* A piece of a direct read is there, and more follow. */
+void get_take_piece(struct kv_client *client, const struct call *call);
+
 /* buffer.c: the buffer into which the server may write, and the one of the server into which we
  * may; made if need be. KV_OK with another link than before: it was lost meanwhile. */
 int link_need_buffer(struct kv_client *client);
@@ -396,6 +441,9 @@ int link_need_landing(struct kv_client *client);
 /* Registers the caller's memory, for long values, where that is cheap. False: it is copied. At most
  * one at a time: for what blocks. */
 bool link_register(struct kv_client *client, void *memory, size_t length);
+/* The same for a value that the server READs from there. */
+bool link_offer(struct kv_client *client, const void *value, size_t length,
+		struct rmr_descriptor *descriptor);
 /* When nothing uses it any more. If something does (its time was over) the link is lost. */
 void link_unregister(struct kv_client *client);
 /* Parts of both, for a call; waits until they are free. 0 bytes: none. */

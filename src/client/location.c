@@ -102,6 +102,13 @@ const struct location *locations_find(struct locations *locations, uint64_t hash
 	return found;
 }
 
+const struct location *locations_peek(struct locations *locations, uint64_t hash)
+{
+	struct location *found = find(locations, hash);
+
+	return found && found->offset && found->doubt < LOCATION_DOUBTFUL ? found : NULL;
+}
+
 void locations_learn(struct locations *locations, uint64_t hash, uint64_t offset, uint32_t size,
 		     uint32_t cell, uint64_t check)
 {
@@ -120,8 +127,10 @@ void locations_confirm(struct locations *locations, uint64_t hash)
 {
 	struct location *found = find(locations, hash);
 
-	if (found && found->doubt)
-		found->doubt--;
+	if (!found)
+		return;
+	use(locations, found);
+	found->doubt -= found->doubt > 0;
 }
 
 void locations_doubt(struct locations *locations, uint64_t hash)

@@ -46,10 +46,14 @@ void locations_clear_cells(struct locations *locations);
 /* NULL: unknown, or only doubt is known. Valid until the next call. */
 const struct location *locations_find(struct locations *locations, uint64_t hash);
 
+/* The same for an item that may be read at once, and nothing is noted; whoever uses it confirms
+ * it. */
+const struct location *locations_peek(struct locations *locations, uint64_t hash);
+
 /* An item is there: what is known of it besides stays known. */
 void locations_learn(struct locations *locations, uint64_t hash, uint64_t offset, uint32_t size,
 		     uint32_t cell, uint64_t check);
-/* It was read, and was right. */
+/* It was read, and was right; this is a use of it. */
 void locations_confirm(struct locations *locations, uint64_t hash);
 /* It was wrong. */
 void locations_doubt(struct locations *locations, uint64_t hash);

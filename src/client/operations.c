@@ -145,6 +145,7 @@ static void collect(struct kv_client *client, struct call *call, const struct kv
 
 int kv_client_stats(kv_client_t *client, char **text)
 {
+	uint64_t outer_ns = client_begin_operation(client);
 	struct collected collected = {0};
 	struct kv_reply reply = {0};
 	int status;
@@ -154,6 +155,7 @@ int kv_client_stats(kv_client_t *client, char **text)
 		if (status == KV_OK && collected.is_short_of_memory)
 			status = client_fail(client, KV_INTERNAL, "no memory for the figures");
 	} while (status == KV_OK && reply.number && collected.length < STATS_LIMIT);
+	client_end_operation(client, outer_ns);
 	if (status == KV_OK && !collected.bytes)
 		status = client_fail(client, KV_PROTOCOL, "no figures in the reply");
 	if (status == KV_OK)

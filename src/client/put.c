@@ -3,8 +3,11 @@
  *
  *	eager		key and value in a message
  *	landing		the same message, written into the landing buffer
- *	rendezvous	the size first; then, if the server has room, the value in pieces, the last
- *			of which makes the put happen
+ *	rendezvous	where registering memory costs nothing to speak of: the server makes room,
+ *			and READs the value from the caller's memory. Else the size, for which the
+ *			server makes room; then the value in pieces, the last of which makes the
+ *			put happen. The first ones are sent without waiting for the room: if there
+ *			is none they are refused, too
  *
  * A reply means: applied. A put is sent once; whether it may be sent again after the connection was
  * lost is decided in call.c.
@@ -14,7 +17,7 @@
 
 #include "client/internal.h"
 
-#define PIECES_AT_ONCE 4u
+#define PIECES_AT_ONCE 6u
 #define MAX_PIECE      ((size_t)1 << 20)
 #define WHOLE_LIMIT    ((size_t)256 << 10)
 #define SMALL_PIECE    ((size_t)128 << 10)
@@ -120,16 +123,27 @@ int put_begin(struct kv_client *client, const void *key, size_t key_length, cons
 }
 
 /* ------------------------------------------------------------------------------------------
- * Rendezvous. A piece's `cookie` is the link on which it was begun.
+ * Rendezvous. A call's `cookie` is the link on which the put was begun.
  */
+
+/* What belongs to a put that was begun on another link makes no sense on this one. */
+static bool is_from_before(struct kv_client *client, struct call *call)
+{
+	if (client->link->generation == call->cookie)
+		return false;
+	call_done(client, call, KV_AGAIN);
+	return true;
+}
+
+static int once_start(struct kv_client *client, struct call *call)
+{
+	return is_from_before(client, call) ? KV_OK : call_ask(client, call);
+}
 
 static int piece_start(struct kv_client *client, struct call *call)
 {
-	if (client->link->generation != call->cookie) {
-		/* Nobody there knows of the pieces before. */
-		call_done(client, call, KV_AGAIN);
+	if (is_from_before(client, call))
 		return KV_OK;
-	}
 	call->request.touch_count = 0;
 	return send_value(client, call);
 }
@@ -137,8 +151,9 @@ static int piece_start(struct kv_client *client, struct call *call)
 struct pieces {
 	const uint8_t *value;
 	size_t length;
-	size_t piece;	/* bytes of one */
-	uint64_t draft; /* the id of PUT_BEGIN */
+	size_t piece;	    /* bytes of one */
+	struct call *begin; /* PUT_BEGIN */
+	uint64_t draft;	    /* its id */
 	uint64_t generation;
 };
 
@@ -170,7 +185,6 @@ static int piece_begin(struct kv_client *client, const struct pieces *pieces, si
 	return KV_OK;
 }
 
-/* KV_AGAIN: the link was lost before the last piece was sent. */
 static int send_pieces(struct kv_client *client, const struct pieces *pieces,
 		       struct kv_reply *reply)
 {
@@ -184,6 +198,8 @@ static int send_pieces(struct kv_client *client, const struct pieces *pieces,
 		calls[slot] = NULL;
 		if (worst == KV_OK)
 			worst = status;
+		if (worst == KV_OK)
+			worst = client_progress(client, at, pieces->length);
 		if (worst != KV_OK)
 			break;
 		worst = piece_begin(client, pieces, at, &calls[slot]);
@@ -209,13 +225,34 @@ static void cancel(struct kv_client *client, const struct pieces *pieces)
 		(void)call_tell(client, KV_OP_PUT_CANCEL, pieces->draft, true);
 }
 
+/* How long a piece is, once it is known whether there is a landing buffer. */
+static size_t piece_length(const struct kv_client *client)
+{
+	size_t piece = MIN(landing_limit(client) / PIECES_AT_ONCE, MAX_PIECE) & ~(size_t)63;
+
+	if (client->wants_pieces && (client->link->is_mapped || client->link->registers_freely))
+		piece = MIN(piece, SMALL_PIECE);
+	return MAX(piece, client->link->eager_limit);
+}
+
+/* Sends PUT_BEGIN, and waits for nothing but the landing buffer. */
 static int begin_pieces(struct kv_client *client, const void *key, size_t key_length,
-			const kv_put_options_t *options, struct pieces *pieces,
-			struct kv_reply *reply)
+			const kv_put_options_t *options, struct pieces *pieces)
 {
 	struct call *call;
-	int status = call_begin(client, KV_OP_PUT_BEGIN, key, key_length, true, &call);
+	int status = client_need_link(client);
 
+	if (status != KV_OK)
+		return status;
+	/* Pieces by landing if there is one, else by messages. */
+	pieces->generation = client->link->generation;
+	status = link_need_landing(client);
+	if (!client->link || client->link->is_lost ||
+	    client->link->generation != pieces->generation)
+		return KV_AGAIN;
+	if (status != KV_OK && status != KV_BUSY)
+		return status;
+	status = call_begin(client, KV_OP_PUT_BEGIN, key, key_length, true, &call);
 	if (status != KV_OK)
 		return status;
 	/* It can be repeated: nothing is changed by it. */
@@ -224,26 +261,42 @@ static int begin_pieces(struct kv_client *client, const void *key, size_t key_le
 	set_options(&call->request, options);
 	call->request.value_length = pieces->length;
 	call->path = KV_PATH_NONE;
-	status = call_finish(client, call, reply);
-	if (status != KV_OK)
-		return status;
-	if (!client->link)
-		return KV_AGAIN;
-	pieces->draft = reply->id;
-	pieces->generation = client->link->generation;
-	/* Pieces by landing if there is one, else by messages. */
-	status = link_need_landing(client);
-	if (!client->link || client->link->is_lost ||
-	    client->link->generation != pieces->generation)
-		return KV_AGAIN;
-	if (status != KV_OK && status != KV_BUSY)
-		return status;
-	pieces->piece = MIN(landing_limit(client) / PIECES_AT_ONCE, MAX_PIECE) & ~(size_t)63;
-	if (client->wants_pieces && (client->link->is_mapped || client->link->registers_freely))
-		pieces->piece = MIN(pieces->piece, SMALL_PIECE);
-	pieces->piece = MAX(pieces->piece, client->link->eager_limit);
+	call->start = once_start;
+	call->cookie = pieces->generation;
+	pieces->begin = call;
+	call_launch(client, call);
+	if (call->state == CALL_DONE)
+		return call->status;
+	pieces->draft = call->request.id;
+	pieces->piece = piece_length(client);
 	(void)link_register(client, (void *)pieces->value, pieces->length);
 	return KV_OK;
+}
+
+/* One attempt. KV_AGAIN: the link was lost before the last piece was sent. */
+static int try_pieces(struct kv_client *client, const void *key, size_t key_length,
+		      const kv_put_options_t *options, struct pieces *pieces,
+		      struct kv_reply *reply)
+{
+	struct kv_reply begin_reply = {0};
+	int status, begin_status = KV_OK;
+
+	pieces->begin = NULL;
+	pieces->draft = 0;
+	status = begin_pieces(client, key, key_length, options, pieces);
+	if (status == KV_OK)
+		status = send_pieces(client, pieces, reply);
+	if (pieces->begin)
+		begin_status = call_finish(client, pieces->begin, &begin_reply);
+	link_unregister(client);
+	/* There was no room, or the condition was not met: that is why the pieces were refused. */
+	if (begin_status != KV_OK && begin_status != KV_AGAIN && status != KV_UNKNOWN) {
+		*reply = begin_reply;
+		return begin_status;
+	}
+	if (status != KV_OK && status != KV_UNKNOWN && pieces->draft)
+		cancel(client, pieces);
+	return status;
 }
 
 int put_in_pieces(struct kv_client *client, const void *key, size_t key_length, const void *value,
@@ -253,25 +306,24 @@ int put_in_pieces(struct kv_client *client, const void *key, size_t key_length, 
 	struct pieces pieces = {.value = value, .length = value_length};
 	uint64_t outer_ns = client->deadline_ns;
 	struct kv_reply reply;
+	unsigned rounds;
 	int status;
 
 	if (outer_ns)
 		deadline_ns = outer_ns;
 	client->deadline_ns = deadline_ns;
 	do {
-		status = begin_pieces(client, key, key_length, options, &pieces, &reply);
-		if (status == KV_OK)
-			status = send_pieces(client, &pieces, &reply);
-		link_unregister(client);
-		if (status != KV_OK && status != KV_UNKNOWN && pieces.draft)
-			cancel(client, &pieces);
+		status = try_pieces(client, key, key_length, options, &pieces, &reply);
 	} while (status == KV_AGAIN && !clock_passed(deadline_ns));
 	client->deadline_ns = outer_ns;
 	locations_forget(&client->locations, client_hash(key, key_length));
 	client->last_path = KV_PATH_RENDEZVOUS;
-	client->last_round_trips = 3;
+	/* So often the sender had to wait for an answer. */
+	rounds = pieces.piece ? 1 + (unsigned)((value_length - 1) / pieces.piece / PIECES_AT_ONCE)
+			      : 1;
+	client->last_round_trips = rounds;
 	client->totals.operations[KV_PATH_RENDEZVOUS]++;
-	client->totals.round_trips += 3;
+	client->totals.round_trips += rounds;
 	client->last_status = status;
 	if (status == KV_AGAIN)
 		return client_fail(client, KV_TIMEOUT, "the connection was lost again and again");
@@ -281,31 +333,67 @@ int put_in_pieces(struct kv_client *client, const void *key, size_t key_length, 
 }
 
 /* ------------------------------------------------------------------------------------------
- * The calls
+ * Rendezvous by READ
  */
 
-int kv_client_put_with(kv_client_t *client, const void *key, size_t key_length, const void *value,
-		       size_t value_length, const kv_put_options_t *options, kv_info_t *info)
+/* KV_AGAIN: it cannot be done, and nothing was. */
+static int put_by_pull(struct kv_client *client, const void *key, size_t key_length,
+		       const void *value, size_t value_length, const kv_put_options_t *options,
+		       kv_info_t *info)
 {
+	struct link *link = client->link;
+	struct rmr_descriptor descriptor;
 	struct kv_reply reply;
 	struct call *call;
 	int status;
 
-	if (!key_is_right(key, key_length))
-		return client->last_status = KV_KEY_TOO_LONG;
-	if (!value && value_length)
-		return client_fail(client, KV_INVALID, "put: no value");
-	if (options && (unsigned)options->condition > KV_IF_VERSION)
-		return client_fail(client, KV_INVALID, "put: no such condition");
-	status = client_need_link(client);
+	/* Of what the server fetches we do not know how far it has come: who wants to, gets pieces. */
+	if (!client->wants_pieces || client->progress ||
+	    !(link->welcome.capabilities & KV_CAN_PULL) ||
+	    !link_offer(client, value, value_length, &descriptor))
+		return KV_AGAIN;
+	status = call_begin(client, KV_OP_PUT_PULL, key, key_length, true, &call);
+	if (status == KV_OK) {
+		set_options(&call->request, options);
+		call->request.value_length = sizeof(descriptor);
+		call->request.place = value_length;
+		call->source = &descriptor;
+		call->start = once_start;
+		call->cookie = link->generation;
+		call->path = KV_PATH_RENDEZVOUS;
+		call->round_trips = 1; /* the READ */
+		status = call_finish(client, call, &reply);
+	}
+	link_unregister(client);
+	locations_forget(&client->locations, client_hash(key, key_length));
+	if (info && (status == KV_OK || status == KV_EXISTS || status == KV_CAS_FAILED))
+		info_from_reply(&reply, info);
+	return status;
+}
+
+/* ------------------------------------------------------------------------------------------
+ * The calls
+ */
+
+static int put(struct kv_client *client, const void *key, size_t key_length, const void *value,
+	       size_t value_length, const kv_put_options_t *options, kv_info_t *info)
+{
+	struct kv_reply reply;
+	struct call *call;
+	int status = client_need_link(client);
+
 	if (status != KV_OK)
 		return status;
 	if (value_length > client->link->welcome.max_value)
 		return client_fail(client, KV_VALUE_TOO_LONG,
 				   "%zu bytes; the server has room for %llu at most", value_length,
 				   (unsigned long long)client->link->welcome.max_value);
-	if (key_length + value_length > put_limit(client))
+	if (key_length + value_length > put_limit(client)) {
+		status = put_by_pull(client, key, key_length, value, value_length, options, info);
+		if (status != KV_AGAIN)
+			return status;
 		return put_in_pieces(client, key, key_length, value, value_length, options, info);
+	}
 	status = put_begin(client, key, key_length, value, value_length, options, true, &call);
 	if (status != KV_OK)
 		return status;
@@ -319,6 +407,24 @@ int kv_client_put_with(kv_client_t *client, const void *key, size_t key_length, 
 		return put_in_pieces(client, key, key_length, value, value_length, options, info);
 	if (info && (status == KV_OK || status == KV_EXISTS || status == KV_CAS_FAILED))
 		info_from_reply(&reply, info);
+	return status;
+}
+
+int kv_client_put_with(kv_client_t *client, const void *key, size_t key_length, const void *value,
+		       size_t value_length, const kv_put_options_t *options, kv_info_t *info)
+{
+	uint64_t outer_ns;
+	int status;
+
+	if (!key_is_right(key, key_length))
+		return client->last_status = KV_KEY_TOO_LONG;
+	if (!value && value_length)
+		return client_fail(client, KV_INVALID, "put: no value");
+	if (options && (unsigned)options->condition > KV_IF_VERSION)
+		return client_fail(client, KV_INVALID, "put: no such condition");
+	outer_ns = client_begin_connecting(client);
+	status = put(client, key, key_length, value, value_length, options, info);
+	client_end_operation(client, outer_ns);
 	return status;
 }
 

@@ -6,16 +6,13 @@
  */
 #include "client/internal.h"
 
-int kv_client_view(kv_client_t *client, const void *key, size_t key_length, kv_view_t *view)
+static int take_view(struct kv_client *client, const void *key, size_t key_length, kv_view_t *view)
 {
 	struct kv_reply reply;
 	struct call *call;
 	uint64_t offset;
-	int status;
+	int status = client_need_link(client);
 
-	if (!key_is_right(key, key_length))
-		return client->last_status = KV_KEY_TOO_LONG;
-	status = client_need_link(client);
 	if (status != KV_OK)
 		return status;
 	if (!client->link->is_mapped)
@@ -45,6 +42,19 @@ int kv_client_view(kv_client_t *client, const void *key, size_t key_length, kv_v
 			    .handle = reply.number,
 			    .owner = client->link};
 	return KV_OK;
+}
+
+int kv_client_view(kv_client_t *client, const void *key, size_t key_length, kv_view_t *view)
+{
+	uint64_t outer_ns;
+	int status;
+
+	if (!key_is_right(key, key_length))
+		return client->last_status = KV_KEY_TOO_LONG;
+	outer_ns = client_begin_connecting(client);
+	status = take_view(client, key, key_length, view);
+	client_end_operation(client, outer_ns);
+	return status;
 }
 
 void kv_client_release(kv_client_t *client, kv_view_t *view)

@@ -58,7 +58,9 @@ static void take_reply(struct kv_client *client, struct call *call,
 	if (status > 0 || status < KV_AGAIN)
 		status = KV_INTERNAL;
 	call->status = status;
-	if (status != KV_OK && view->value && !call->is_abandoned)
+	/* Why a piece belongs to no put was in the reply to its PUT_BEGIN. */
+	if (status != KV_OK && view->value && !call->is_abandoned &&
+	    !(status == KV_INVALID && call->request.op == KV_OP_PUT_PIECE))
 		client_fail(client, status, "%.*s", (int)MIN(view->value_length, 500u),
 			    (const char *)view->value);
 	if (call->is_abandoned && status == KV_OK)
@@ -102,15 +104,19 @@ static void handle_message(struct kv_client *client, const struct rmr_completion
 
 static void handle_read(struct kv_client *client, const struct rmr_completion *completion)
 {
+	uint64_t number = completion->cookie & ~CALL_PIECE;
 	struct call *call;
 
-	if (!completion->cookie || completion->cookie > client->window)
+	if (!number || number > client->window)
 		return;
-	call = &client->calls[completion->cookie - 1];
+	call = &client->calls[number - 1];
 	/* What failed is followed by the loss of the link. */
 	if (completion->status != RMR_OK)
 		return;
-	if (call->read_done)
+	if (completion->cookie & CALL_PIECE) {
+		if (call->read_done)
+			get_take_piece(client, call);
+	} else if (call->read_done)
 		call->read_done(client, call);
 	else
 		call_done(client, call, KV_OK);
@@ -140,6 +146,13 @@ static void handle(struct kv_client *client, const struct rmr_completion *comple
 	default:
 		break;
 	}
+}
+
+void call_handle(struct kv_client *client, const struct rmr_completion *completion)
+{
+	client->turning++;
+	handle(client, completion);
+	client->turning--;
 }
 
 /* Not at once again. Somewhere between half and all of the time, lest all clients come back

@@ -11,11 +11,16 @@
  * callers wait in the kernel. When the process has no descriptor left, accepting pauses for a
  * moment instead of spinning on a caller who cannot be taken.
  *
+ * A guest has no socket to watch: its pending callers come from its host, after the few bytes that
+ * tell whose they are. The rest is still in their socket, so that the guest's epoll set notices
+ * them.
+ *
  * Any thread may call; the greeter's own lock keeps them apart.
  */
 #include "fabric/greeter.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -101,10 +106,45 @@ static void watch_socket(struct greeter *greeter, bool on)
 {
 	struct epoll_event event = {.events = on ? EPOLLIN : 0, .data.ptr = NULL};
 
-	if (greeter->listening == on)
+	if (greeter->listening == on || greeter->host)
 		return;
 	(void)epoll_ctl(greeter->listener->fd, EPOLL_CTL_MOD, greeter->socket, &event);
 	greeter->listening = on;
+}
+
+static enum rmr_status join_host(struct greeter *greeter, struct greeter *host)
+{
+	if (!host || host->host || host->language == greeter->language)
+		return error_set(RMR_INVALID, "%s cannot listen beside that listener",
+				 greeter->language->name);
+	greeter->socket = fcntl(host->socket, F_DUPFD_CLOEXEC, 0);
+	if (greeter->socket < 0)
+		return error_errno(RMR_SYSTEM, errno, "cannot share a listener's socket");
+	greeter->host = host;
+	return RMR_OK;
+}
+
+/* Makes a guest one to whom callers are handed; or makes an end of it. False: there is one
+ * already. */
+static bool set_guest(struct greeter *host, struct greeter *guest)
+{
+	bool is_free;
+
+	pthread_mutex_lock(&host->lock);
+	is_free = !guest || !host->guest;
+	if (is_free)
+		host->guest = guest;
+	pthread_mutex_unlock(&host->lock);
+	return is_free;
+}
+
+/* Closes what greeter_init has opened, and returns the status. */
+static enum rmr_status undo_init(struct greeter *greeter, enum rmr_status status)
+{
+	if (greeter->listener->fd >= 0)
+		close(greeter->listener->fd);
+	close(greeter->socket);
+	return status;
 }
 
 enum rmr_status greeter_init(struct greeter *greeter, struct rmr_listener *listener,
@@ -114,32 +154,40 @@ enum rmr_status greeter_init(struct greeter *greeter, struct rmr_listener *liste
 	enum rmr_status status;
 
 	assert(language->hello_size <= GREETER_HELLO_MAX);
+	assert(language->hello_size > GREETER_TELLING);
 	*greeter = (struct greeter){.listener = listener, .language = language, .socket = -1};
 	list_init(&greeter->pending);
-	status = open_socket(greeter, address);
+	status = listener->options.beside ? join_host(greeter, listener->options.beside->greeter)
+					  : open_socket(greeter, address);
 	if (status != RMR_OK)
 		return status;
 	listener->fd = epoll_create1(EPOLL_CLOEXEC);
-	if (listener->fd < 0 ||
-	    epoll_ctl(listener->fd, EPOLL_CTL_ADD, greeter->socket, &event) != 0) {
-		status = error_errno(RMR_SYSTEM, errno, "cannot make an epoll set");
-		if (listener->fd >= 0)
-			close(listener->fd);
-		close(greeter->socket);
-		return status;
-	}
-	greeter->listening = true;
+	if (listener->fd < 0 || (!greeter->host && epoll_ctl(listener->fd, EPOLL_CTL_ADD,
+							     greeter->socket, &event) != 0))
+		return undo_init(greeter, error_errno(RMR_SYSTEM, errno, "no epoll set"));
+	greeter->listening = !greeter->host;
 	pthread_mutex_init(&greeter->lock, NULL);
+	if (greeter->host && !set_guest(greeter->host, greeter)) {
+		pthread_mutex_destroy(&greeter->lock);
+		return undo_init(greeter, error_set(RMR_ADDRESS_IN_USE,
+						    "two listeners share that port already"));
+	}
+	listener->greeter = greeter;
 	inet_reachable(greeter->socket, listener->address, sizeof(listener->address));
 	return RMR_OK;
 }
 
 /* Takes a caller off the list; the socket stays. */
-static void forget_pending(struct greeter *greeter, struct pending *pending)
+static void detach_pending(struct greeter *greeter, struct pending *pending)
 {
 	(void)epoll_ctl(greeter->listener->fd, EPOLL_CTL_DEL, pending->fd, NULL);
 	list_remove(&pending->link);
 	greeter->pending_count--;
+}
+
+static void forget_pending(struct greeter *greeter, struct pending *pending)
+{
+	detach_pending(greeter, pending);
 	free(pending);
 }
 
@@ -155,6 +203,9 @@ static void drop_pending(struct greeter *greeter, struct pending *pending, const
 
 void greeter_fini(struct greeter *greeter)
 {
+	/* Nobody hands anybody over any more. */
+	if (greeter->host)
+		(void)set_guest(greeter->host, NULL);
 	list_for_each_safe (link, &greeter->pending) {
 		struct pending *pending = list_entry(link, struct pending, link);
 		int fd = pending->fd;
@@ -167,9 +218,8 @@ void greeter_fini(struct greeter *greeter)
 	pthread_mutex_destroy(&greeter->lock);
 }
 
-/* Makes an accepted socket a pending caller. */
-static void add_pending(struct greeter *greeter, int fd, const struct sockaddr *address,
-			socklen_t length)
+/* Makes a socket a pending caller. NULL: there is no memory, and it is closed. */
+static struct pending *add_pending(struct greeter *greeter, int fd)
 {
 	struct pending *pending = calloc(1, sizeof(*pending) + greeter->language->hello_size);
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = pending};
@@ -179,13 +229,13 @@ static void add_pending(struct greeter *greeter, int fd, const struct sockaddr *
 				 greeter->listener->address);
 		free(pending);
 		close(fd);
-		return;
+		return NULL;
 	}
 	pending->fd = fd;
 	pending->deadline_ns = clock_deadline_ns(greeter->listener->options.handshake_timeout_ms);
-	inet_format(address, length, pending->peer, sizeof(pending->peer));
 	list_add_tail(&greeter->pending, &pending->link);
 	greeter->pending_count++;
+	return pending;
 }
 
 static void accept_callers(struct greeter *greeter)
@@ -197,7 +247,11 @@ static void accept_callers(struct greeter *greeter)
 				 SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 		if (fd >= 0) {
-			add_pending(greeter, fd, (struct sockaddr *)&address, length);
+			struct pending *pending = add_pending(greeter, fd);
+
+			if (pending)
+				inet_format((struct sockaddr *)&address, length, pending->peer,
+					    sizeof(pending->peer));
 		} else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
 			   errno == ENOMEM) {
 			log_warn("%s: cannot take a caller at %s: %s; raise the limit (ulimit -n)",
@@ -235,6 +289,45 @@ void greeter_refuse(const struct greeter_language *language, int fd, const char 
 	close(fd);
 }
 
+/* To the guest, if it is one of its callers. */
+static bool hand_over(struct greeter *greeter, struct pending *pending)
+{
+	struct greeter *guest = greeter->guest;
+	struct pending *handed;
+	const char *reason;
+
+	if (!guest || pending->have > GREETER_TELLING ||
+	    guest->language->judge(pending->bytes, pending->have, &reason) == GREETER_BAD)
+		return false;
+	pthread_mutex_lock(&guest->lock);
+	/* Its own limit; beyond it callers are dropped, as nobody else can keep them. */
+	if (guest->pending_count >= guest->listener->options.backlog) {
+		pthread_mutex_unlock(&guest->lock);
+		return false;
+	}
+	detach_pending(greeter, pending);
+	handed = add_pending(guest, pending->fd);
+	if (handed) {
+		handed->have = pending->have;
+		memcpy(handed->bytes, pending->bytes, pending->have);
+		memcpy(handed->peer, pending->peer, sizeof(handed->peer));
+	}
+	pthread_mutex_unlock(&guest->lock);
+	free(pending);
+	return true;
+}
+
+/* How much to read next. With a guest no more than tells whose it is: the rest is to be read by
+ * whoever that is. */
+static size_t wanted_bytes(const struct greeter *greeter, const struct pending *pending)
+{
+	size_t most = greeter->language->hello_size;
+
+	if (greeter->guest && pending->have < GREETER_TELLING)
+		most = GREETER_TELLING;
+	return most - pending->have;
+}
+
 /* Reads on. True when the introduction is complete: then the caller is in `caller`. */
 static bool read_pending(struct greeter *greeter, struct pending *pending,
 			 struct greeter_caller *caller)
@@ -242,7 +335,7 @@ static bool read_pending(struct greeter *greeter, struct pending *pending,
 	const struct greeter_language *language = greeter->language;
 	const char *reason = "unknown";
 	ssize_t got = recv(pending->fd, pending->bytes + pending->have,
-			   language->hello_size - pending->have, MSG_DONTWAIT);
+			   wanted_bytes(greeter, pending), MSG_DONTWAIT);
 
 	if (got < 0 && (errno == EAGAIN || errno == EINTR))
 		return false;
@@ -262,7 +355,8 @@ static bool read_pending(struct greeter *greeter, struct pending *pending,
 		drop_pending(greeter, pending, "speaks another version of the protocol");
 		return false;
 	case GREETER_BAD:
-		drop_pending(greeter, pending, reason);
+		if (!hand_over(greeter, pending))
+			drop_pending(greeter, pending, reason);
 		return false;
 	case GREETER_DONE:
 		break;

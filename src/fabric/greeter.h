@@ -2,6 +2,9 @@
  * A listening socket whose callers have to introduce themselves: with a fixed number of bytes,
  * within a deadline. Only those who did are handed out. For providers whose connections begin with
  * a TCP connection; what is a good introduction they say by struct greeter_language.
+ *
+ * Two languages can share a socket (rmr_listener_options.beside): a host, which accepts, and a
+ * guest, to which it hands callers who do not speak its own language, but the guest's.
  */
 #ifndef FABRIC_GREETER_H
 #define FABRIC_GREETER_H
@@ -9,6 +12,7 @@
 #include "fabric/provider.h"
 
 #define GREETER_HELLO_MAX   128 /* bytes of an introduction */
+#define GREETER_TELLING	    4	/* of them tell languages apart; all are longer */
 #define GREETER_REFUSAL_MAX 256
 
 enum greeter_verdict {
@@ -37,6 +41,9 @@ struct greeter {
 	uint64_t resume_ns; /* no descriptor was free: try again then; 0: not so */
 	int pending_count;
 	struct list pending; /* callers, the oldest first */
+	/* Locks are taken in this order: the host's, the guest's. */
+	struct greeter *host;  /* whose socket this is; ours is a duplicate. Constant */
+	struct greeter *guest; /* who gets those whom we do not understand; under our lock */
 };
 
 /* Somebody who introduced himself well. The socket is the taker's. */

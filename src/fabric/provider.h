@@ -133,8 +133,9 @@ struct rmr_remote {
 struct rmr_listener {
 	struct rmr_device *device;
 	struct rmr_listener_options options;
-	char address[128]; /* the provider writes the one to connect to */
-	int fd;		   /* rmr_listener_fd */
+	char address[128];	 /* the provider writes the one to connect to */
+	int fd;			 /* rmr_listener_fd */
+	struct greeter *greeter; /* that takes its callers; NULL: it has none */
 };
 
 struct rmr_request {

@@ -276,7 +276,7 @@ int rmr_wait(struct rmr_queue *queue, struct rmr_completion *completions, int ma
 
 	if (count > 0 || timeout_ms == 0)
 		return count;
-	now_ns = clock_now_ns();
+	now_ns = clock_quick_ns();
 	deadline_ns = timeout_ms < 0 ? CLOCK_NEVER : now_ns + (uint64_t)timeout_ms * 1000000u;
 	begin = clock_ticks();
 	flush_held(queue);

@@ -15,6 +15,7 @@ bool kv_op_has_key(unsigned op)
 	case KV_OP_SWAP:
 	case KV_OP_PIN:
 	case KV_OP_PUT_BEGIN:
+	case KV_OP_PUT_PULL:
 		return true;
 	default:
 		return false;
@@ -32,6 +33,7 @@ bool kv_op_changes(unsigned op)
 	case KV_OP_FLUSH:
 	case KV_OP_PUT_BEGIN:
 	case KV_OP_PUT_PIECE:
+	case KV_OP_PUT_PULL:
 	case KV_OP_LANDING:
 		return true;
 	default:
@@ -66,6 +68,7 @@ const char *kv_op_name(unsigned op)
 		[KV_OP_LANDING] = "LANDING",
 		[KV_OP_BUFFER] = "BUFFER",
 		[KV_OP_CELLS] = "CELLS",
+		[KV_OP_PUT_PULL] = "PUT_PULL",
 		[KV_OP_GOODBYE] = "GOODBYE",
 	};
 

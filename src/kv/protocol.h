@@ -92,6 +92,7 @@ enum kv_op {
 	KV_OP_LANDING,	  /* asks for a landing buffer */
 	KV_OP_BUFFER,	  /* tells of the client's own, into which the server may push */
 	KV_OP_CELLS,	  /* the client has forgotten all cells of epochs before this one */
+	KV_OP_PUT_PULL,	  /* rendezvous: the server READs the value from the client's memory */
 	KV_OP_END_OF_REQUESTS,
 	/* From the server without a request. KV_OK: it stops; what was answered was carried out,
 	 * nothing else was or will be. Else the client is thrown out, and a text says why. */
@@ -106,6 +107,7 @@ enum kv_capability {
 	KV_CAN_READ = 1 << 0,  /* the arena may be read: its descriptor is there */
 	KV_CAN_WRITE = 1 << 1, /* requests that change something are permitted */
 	KV_CAN_COUNT = 1 << 2, /* cells may be added to by atomics: their descriptor is there */
+	KV_CAN_PULL = 1 << 3,  /* PUT_PULL is understood */
 };
 
 struct kv_hello {
@@ -170,7 +172,7 @@ static_assert(sizeof(struct kv_welcome) <= KV_MAX_GREETING, "wire");
 enum kv_request_flag {
 	KV_PUSH = 1 << 0,	/* GET: into our buffer if it is too long for the reply */
 	KV_FINAL = 1 << 1,	/* PUT_PIECE: the last one */
-	KV_CONDITION_SHIFT = 2, /* PUT, PUT_BEGIN: two bits, enum kv_condition */
+	KV_CONDITION_SHIFT = 2, /* PUT, PUT_BEGIN, PUT_PULL: two bits, enum kv_condition */
 };
 
 struct kv_request {
@@ -181,15 +183,18 @@ struct kv_request {
 	uint32_t map_epoch; /* 0 */
 	uint16_t touch_count;
 	uint16_t reserved;
-	uint64_t value_length; /* PUT, PUT_PIECE, BUFFER: of the value that follows. PUT_BEGIN: of
-				* all pieces together. GET: the longest that the client can take */
-	uint64_t version;      /* PUT, PUT_BEGIN, DELETE: the condition's, DELETE: 0 is any. SWAP:
-				* the number that is expected */
-	uint64_t argument;     /* PUT, PUT_BEGIN, EXPIRE: ttl in ms. ADD: delta. SWAP: the number
-				* to set. SCAN: cursor. STATS: which part. UNPIN: handle. PUT_PIECE,
-				* PUT_CANCEL: the id of PUT_BEGIN. LANDING: size. CELLS: epoch */
+	uint64_t value_length; /* PUT, PUT_PIECE: of the value that follows. BUFFER, PUT_PULL: of
+				* the descriptor that follows. PUT_BEGIN: of all pieces together.
+				* GET: the longest that the client can take */
+	uint64_t version;      /* PUT, PUT_BEGIN, PUT_PULL, DELETE: the condition's, DELETE: 0 is
+				* any. SWAP: the number that is expected */
+	uint64_t argument;     /* PUT, PUT_BEGIN, PUT_PULL, EXPIRE: ttl in ms. ADD: delta. SWAP: the
+				* number to set. SCAN: cursor. STATS: which part. UNPIN: handle.
+				* PUT_PIECE, PUT_CANCEL: the id of PUT_BEGIN. LANDING: size. CELLS:
+				* epoch */
 	uint64_t place;	       /* GET with KV_PUSH: where in our buffer. PUT_PIECE: where in the
-				* value. SCAN: how many keys */
+				* value. PUT_PULL: bytes of the value, with which the client's
+				* memory begins. SCAN: how many keys */
 };
 
 enum kv_reply_flag {
@@ -286,7 +291,8 @@ bool kv_next_scan_entry(const struct kv_reply_view *view, size_t *at, struct kv_
 /* Whether a value follows a request's key. */
 static inline bool kv_op_has_value(unsigned op)
 {
-	return op == KV_OP_PUT || op == KV_OP_PUT_PIECE || op == KV_OP_BUFFER;
+	return op == KV_OP_PUT || op == KV_OP_PUT_PIECE || op == KV_OP_BUFFER ||
+	       op == KV_OP_PUT_PULL;
 }
 
 bool kv_op_has_key(unsigned op);

@@ -45,6 +45,8 @@ const char *kv_strerror(int status)
 		return "not possible by this connection";
 	case KV_AGAIN:
 		return "the window is full";
+	case KV_CANCELED:
+		return "canceled, nothing was changed";
 	default:
 		return "unknown status";
 	}

@@ -1,16 +1,29 @@
 /*
- * Drafts: puts whose value comes in pieces. The item's memory is taken at PUT_BEGIN and the pieces
- * are copied to where they belong; nobody sees it before the last one. A client has few at a time,
- * as each takes memory from everybody.
+ * Drafts: puts whose value does not come with the request. The item's memory is taken at once, and
+ * nobody sees it before all of the value is there. A client has few at a time, as each takes memory
+ * from everybody.
+ *
+ *	PUT_BEGIN	the client sends pieces, which are copied to where they belong
+ *	PUT_PULL	the server READs the value from the client's memory to where it belongs,
+ *			a few pieces at a time, and hashes each when it is there. It is answered
+ *			when the last one is. Such a draft cannot be given up while a READ is under
+ *			way: only with the connection, which ends the READs.
  */
 #include <string.h>
 
+#include "base/error.h"
+#include "base/log.h"
 #include "server/internal.h"
 
+/* Short enough that it is still in the cache when it is hashed. */
+#define PULL_PIECE 131072u
+
+/* One that the client sends pieces of. */
 static struct draft *find_draft(struct session *session, uint64_t id)
 {
 	for (unsigned i = 0; i < SERVER_MAX_DRAFTS; i++) {
-		if (session->drafts[i].draft.item && session->drafts[i].id == id)
+		if (session->drafts[i].draft.item && session->drafts[i].id == id &&
+		    !session->drafts[i].source)
 			return &session->drafts[i];
 	}
 	return NULL;
@@ -25,14 +38,15 @@ static struct draft *find_free(struct session *session)
 	return NULL;
 }
 
-void operation_put_begin(struct exchange *exchange)
+/* NULL: the reply says why. */
+static struct draft *begin(struct exchange *exchange, uint64_t value_length)
 {
 	const struct kv_request *header = &exchange->view.header;
 	struct draft *draft = find_free(exchange->session);
 	struct store_put put = {
 		.key = exchange->key,
 		.key_length = header->key_length,
-		.value_length = header->value_length,
+		.value_length = value_length,
 		.ttl_ms = header->argument,
 		.condition = request_condition(header),
 		.version = header->version,
@@ -41,26 +55,40 @@ void operation_put_begin(struct exchange *exchange)
 
 	if (put.condition > STORE_IF_VERSION) {
 		exchange_fail(exchange, KV_INVALID, "no such condition");
-		return;
+		return NULL;
 	}
 	if (!draft) {
 		exchange_fail(exchange, KV_BUSY, "too many puts in pieces at once");
-		return;
+		return NULL;
 	}
 	status = store_draft_begin(exchange->store, &put, &draft->draft);
 	exchange->reply->status = (int16_t)exchange_status(status);
 	if (status != STORE_OK) {
 		draft->draft.item = NULL;
-		return;
+		return NULL;
 	}
 	store_draft_hash_along(&draft->draft, &draft->stream);
 	/* The key is in the item; the copy here is the next request's soon. */
 	put.key = NULL;
 	draft->put = put;
 	draft->id = header->id;
-	draft->received = 0;
+	draft->received = draft->asked = 0;
+	draft->source = NULL;
 	draft->last_ms = exchange->worker->now_ms;
 	counter_add(&exchange->worker->counters.drafts, 1);
+	return draft;
+}
+
+void operation_put_begin(struct exchange *exchange)
+{
+	(void)begin(exchange, exchange->view.header.value_length);
+}
+
+static void give_up(struct session *session, struct draft *draft)
+{
+	store_draft_abort(session->worker->store, &draft->draft);
+	draft->source = NULL; /* closed with the connection */
+	counter_add(&session->worker->counters.drafts, -1);
 }
 
 static void commit(struct exchange *exchange, struct draft *draft)
@@ -110,9 +138,114 @@ void operation_put_cancel(struct exchange *exchange)
 		exchange_fail(exchange, KV_INVALID, "no such put is under way");
 		return;
 	}
-	store_draft_abort(exchange->store, &draft->draft);
-	counter_add(&exchange->worker->counters.drafts, -1);
+	give_up(exchange->session, draft);
 }
+
+/* ------------------------------------------------------------------------------------------
+ * Pulling
+ */
+
+/* Posts as many READs as there may be. */
+static void pull(struct session *session, struct draft *draft)
+{
+	const struct server_path *path = session->queue->path;
+	size_t length = draft->draft.value_length;
+
+	while (draft->asked < length &&
+	       draft->asked - draft->received < (uint64_t)SERVER_PULLS * PULL_PIECE) {
+		size_t left = length - draft->asked;
+		struct rmr_work work = {
+			.op = RMR_OP_READ,
+			.cookie = (uint64_t)(draft - session->drafts),
+			.local = (uint8_t *)draft->draft.value + draft->asked,
+			.length = left < PULL_PIECE ? left : PULL_PIECE,
+			.region = path->arena,
+			.remote = draft->source,
+			.offset = draft->asked,
+		};
+
+		if (!session_post(session, &work))
+			return;
+		draft->asked += work.length;
+	}
+}
+
+/* The client's memory, if it may be read and is as long as the value. */
+static struct rmr_remote *open_source(struct exchange *exchange, uint64_t length)
+{
+	struct rmr_descriptor descriptor;
+	struct rmr_remote *source;
+
+	if (exchange->view.header.value_length != sizeof(descriptor) || length == 0) {
+		exchange_fail(exchange, KV_INVALID, "that is no descriptor of a value");
+		return NULL;
+	}
+	memcpy(&descriptor, exchange->view.value, sizeof(descriptor));
+	if (rmr_remote_open(exchange->session->conn, &descriptor, &source) != RMR_OK) {
+		exchange_fail(exchange, KV_INVALID, error_chain());
+		return NULL;
+	}
+	if (rmr_remote_rights(source) & RMR_READ && rmr_remote_length(source) >= length)
+		return source;
+	rmr_remote_close(source);
+	exchange_fail(exchange, KV_INVALID, "the value may not be read, or is longer than it says");
+	return NULL;
+}
+
+void operation_put_pull(struct exchange *exchange)
+{
+	uint64_t length = exchange->view.header.place;
+	struct rmr_remote *source;
+	struct draft *draft;
+
+	if (!(exchange->session->capabilities & KV_CAN_PULL)) {
+		exchange_fail(exchange, KV_UNSUPPORTED, "values are not read by this path");
+		return;
+	}
+	source = open_source(exchange, length);
+	if (!source)
+		return;
+	draft = begin(exchange, length);
+	if (!draft) {
+		rmr_remote_close(source);
+		return;
+	}
+	draft->source = source;
+	exchange->is_later = true;
+	pull(exchange->session, draft);
+}
+
+void draft_arrived(struct session *session, uint64_t number)
+{
+	struct draft *draft = &session->drafts[number];
+	struct exchange exchange;
+	size_t left, piece;
+
+	/* After the last words nothing is carried out any more. */
+	if (session->state != SESSION_READY || !draft->source)
+		return;
+	/* They complete in the order in which they were posted. */
+	left = draft->draft.value_length - draft->received;
+	piece = left < PULL_PIECE ? left : PULL_PIECE;
+	store_draft_filled(&draft->draft, piece);
+	draft->received += piece;
+	draft->last_ms = session->worker->now_ms;
+	counter_add(&session->worker->counters.bytes_in, (int64_t)piece);
+	if (draft->received < draft->draft.value_length) {
+		pull(session, draft);
+		return;
+	}
+	rmr_remote_close(draft->source);
+	draft->source = NULL;
+	if (!exchange_resume(&exchange, session, KV_OP_PUT_PULL, draft->id))
+		return;
+	commit(&exchange, draft);
+	exchange_send(&exchange);
+}
+
+/* ------------------------------------------------------------------------------------------
+ * Giving up
+ */
 
 bool drafts_expire(struct session *session, uint64_t now_ms, uint64_t limit_ms)
 {
@@ -124,10 +257,15 @@ bool drafts_expire(struct session *session, uint64_t now_ms, uint64_t limit_ms)
 		if (!draft->draft.item)
 			continue;
 		are_left |= now_ms <= draft->last_ms + limit_ms;
-		if (now_ms > draft->last_ms + limit_ms) {
-			store_draft_abort(session->worker->store, &draft->draft);
-			counter_add(&session->worker->counters.drafts, -1);
+		if (now_ms <= draft->last_ms + limit_ms)
+			continue;
+		if (!draft->source) {
+			give_up(session, draft);
+			continue;
 		}
+		log_warn_limited("%s: its memory cannot be read; thrown out", session->peer);
+		counter_add(&session->worker->counters.timeouts, 1);
+		session_end(session);
 	}
 	return are_left;
 }
@@ -135,9 +273,7 @@ bool drafts_expire(struct session *session, uint64_t now_ms, uint64_t limit_ms)
 void drafts_release(struct session *session)
 {
 	for (unsigned i = 0; i < SERVER_MAX_DRAFTS; i++) {
-		if (!session->drafts[i].draft.item)
-			continue;
-		store_draft_abort(session->worker->store, &session->drafts[i].draft);
-		counter_add(&session->worker->counters.drafts, -1);
+		if (session->drafts[i].draft.item)
+			give_up(session, &session->drafts[i]);
 	}
 }

@@ -3,7 +3,9 @@
  * buffer that values are pushed into, and its word that it has forgotten cells.
  *
  * A landing buffer is an arena of its own, for on shm a client that may write to one region of an
- * arena could write to all of it. All landing buffers together are bounded.
+ * arena could write to all of it. All landing buffers together are bounded; when somebody gets none,
+ * clients who have one and have been silent for long are sent away (session_check). They come back
+ * by themselves when they have something to say.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -84,6 +86,9 @@ void operation_landing(struct exchange *exchange)
 	if (!exchange_has_room(exchange, sizeof(descriptor)))
 		return;
 	if (!reserve(server, size)) {
+		/* Relaxed: a hint for the other workers. */
+		atomic_store_explicit(&server->landing_wanted_ms, exchange->worker->now_ms,
+				      memory_order_relaxed);
 		exchange_fail(exchange, KV_BUSY, "all memory for landing buffers is in use");
 		return;
 	}
@@ -135,6 +140,13 @@ void operation_buffer(struct exchange *exchange)
 	if (!(rmr_remote_rights(remote) & RMR_WRITE)) {
 		rmr_remote_close(remote);
 		exchange_fail(exchange, KV_INVALID, "the buffer may not be written");
+		return;
+	}
+	/* What is not mapped here would be written through the kernel, which could be held up for
+	 * ever by memory whose pages somebody else has to fill in. */
+	if (session->queue->path->kind == PATH_SHM && !rmr_remote_pointer(remote)) {
+		rmr_remote_close(remote);
+		exchange_fail(exchange, KV_INVALID, "by shm the buffer has to lie in an arena");
 		return;
 	}
 	rmr_remote_close(session->buffer);

@@ -123,6 +123,10 @@ static void welcome(struct session *session, const struct kv_secret *secret, boo
 	};
 
 	session->capabilities = writes ? KV_CAN_WRITE : 0;
+	/* Through shared memory the server would read with its own hands, and could be held up for
+	 * ever by memory whose pages somebody else has to fill in. */
+	if (writes && session->queue->path->kind != PATH_SHM)
+		session->capabilities |= KV_CAN_PULL;
 	grant(session, &message);
 	message.capabilities = session->capabilities;
 	if (secret)

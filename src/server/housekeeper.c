@@ -25,6 +25,8 @@
 #define TICK_BUDGET 2000
 /* Ticks between looks at the cells. */
 #define CELLS_EVERY 5
+/* The same for how long requests took lately: five seconds. */
+#define TIMES_TICKS 250
 
 static bool needs_cells(struct kv_server *server)
 {
@@ -113,6 +115,8 @@ void *housekeeper_run(void *argument)
 		(void)store_tick(worker, TICK_BUDGET);
 		if (tick % CELLS_EVERY == 0)
 			look_after_cells(server);
+		if (tick % TIMES_TICKS == TIMES_TICKS - 1)
+			times_turn(server);
 		now_ns = clock_now_ns();
 		next_ns += TICK_NS;
 		if (next_ns < now_ns)

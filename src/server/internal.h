@@ -39,12 +39,14 @@
 /* Of one connection: replies that may be posted and not completed beyond two windows, as not every
  * one is signaled; and operations beyond four, for the pushes among them. */
 #define SERVER_SLACK 32u
+/* READs of values under way, of each draft. */
+#define SERVER_PULLS 4u
 
 /* ------------------------------------------------------------------------------------------
  * Paths: where clients come from (listen.c)
  */
 
-enum path_kind { PATH_SHM, PATH_TCP, PATH_VERBS };
+enum path_kind { PATH_SHM, PATH_TCP, PATH_VERBS, PATH_KINDS };
 
 struct server_path {
 	enum path_kind kind;
@@ -111,9 +113,12 @@ struct server_queue {
 
 /* Written by one thread, read by any: no read-modify-write is needed. */
 struct counters {
-	_Atomic uint64_t requests[KV_OP_END_OF_REQUESTS];
+	_Atomic uint64_t requests[PATH_KINDS][KV_OP_END_OF_REQUESTS];
+	_Atomic uint64_t present[PATH_KINDS]; /* sessions now */
 	_Atomic uint64_t bytes_in, bytes_out;
 	_Atomic uint64_t pushes, pushed_bytes;
+	_Atomic uint64_t landed;  /* requests that came by the landing buffer */
+	_Atomic uint64_t touches; /* samples of gets that clients made by themselves */
 	_Atomic uint64_t sessions, refused, violations, timeouts;
 	_Atomic uint64_t no_buffer;
 	_Atomic uint64_t pins, drafts; /* held now */
@@ -126,6 +131,40 @@ static inline void counter_add(_Atomic uint64_t *counter, int64_t amount)
 		counter, atomic_load_explicit(counter, memory_order_relaxed) + (uint64_t)amount,
 		memory_order_relaxed);
 }
+
+/* ------------------------------------------------------------------------------------------
+ * How long requests take (times.c)
+ */
+
+#define TIMES_OPS      (KV_OP_END_OF_REQUESTS - KV_OP_GET)
+#define TIMES_SUB_BITS 3  /* each power of two has eight buckets: 12% wide */
+#define TIMES_BITS     36 /* a minute in nanoseconds; what takes longer counts as that */
+#define TIMES_BUCKETS  ((TIMES_BITS - TIMES_SUB_BITS + 1) << TIMES_SUB_BITS)
+#define TIMES_EVERY    16 /* of each operation, one in so many is timed, and the first one */
+
+/* Written by one worker, read by any thread. */
+struct times {
+	_Atomic uint64_t buckets[TIMES_OPS][TIMES_BUCKETS];
+};
+
+/* Sums of all workers: five to ten seconds ago, and up to five. */
+struct times_past {
+	pthread_mutex_t lock;
+	uint64_t older[TIMES_OPS][TIMES_BUCKETS];
+	uint64_t newer[TIMES_OPS][TIMES_BUCKETS];
+};
+
+/* Of one operation, lately. */
+struct times_summary {
+	uint64_t samples, p50_ns, p99_ns, p999_ns;
+};
+
+void times_record(struct times *times, unsigned op, uint64_t ns);
+/* Housekeeper, every five seconds. */
+void times_turn(struct kv_server *server);
+/* The workers are gone, and what they had timed. */
+void times_forget(struct kv_server *server);
+void times_summarize(struct kv_server *server, unsigned op, struct times_summary *summary);
 
 struct worker {
 	struct kv_server *server;
@@ -143,6 +182,7 @@ struct worker {
 	uint64_t idle_since, spin_since, mean_gap;
 
 	struct counters counters;
+	struct times times;
 	uint8_t key[KV_MAX_KEY]; /* the request's, where the client cannot change it */
 
 	pthread_t thread;
@@ -190,7 +230,10 @@ struct draft {
 	struct store_put put;
 	uint32_t id;
 	uint64_t received;
-	uint64_t last_ms; /* when something of it came; store time */
+	/* What the server reads by itself. */
+	struct rmr_remote *source; /* the client's memory; NULL: the client sends pieces */
+	uint64_t asked;		   /* bytes for which READs are posted */
+	uint64_t last_ms;	   /* when something of it came; store time */
 };
 
 struct session {
@@ -231,6 +274,7 @@ struct session {
 	uint64_t last_words;	 /* their sequence */
 	uint64_t stuck_since_ns; /* no reply has completed; 0: not so */
 	uint64_t seen_completed;
+	uint64_t last_ms; /* when the last request came; store time */
 	struct rmr_region
 		*cells; /* shm: a region of its own, as closing it is what keeps the client
 				   * from the cells, not closing the connection */
@@ -264,6 +308,8 @@ void sessions_close_over(struct worker *worker);
 struct reply *session_reply(struct session *session);
 /* Sends the first `length` bytes of that reply. */
 void session_send(struct session *session, struct reply *reply, size_t length);
+/* Posts something that goes out at the end of the batch. False: the session ends. */
+bool session_post(struct session *session, struct rmr_work *work);
 
 /* greeting.c: a message before WELCOME. */
 void greeting_arrived(struct session *session, const void *message, size_t length);
@@ -303,11 +349,17 @@ struct exchange {
 	uint8_t *value; /* behind the header */
 	size_t room;	/* there */
 	size_t length;	/* used of it */
+	bool is_later;	/* the reply is sent when something else has happened */
 };
 
 void request_arrived(struct session *session, const void *message, size_t length);
 /* In the landing buffer. */
 void request_landed(struct session *session, uint32_t immediate);
+
+/* Of a request whose reply was left for later: what to make the reply with, and sending it. False:
+ * there is no buffer; the session ends. */
+bool exchange_resume(struct exchange *exchange, struct session *session, unsigned op, uint32_t id);
+void exchange_send(struct exchange *exchange);
 
 int exchange_status(enum store_status status);
 /* Tells where the item lies, and all else that is known of it. */
@@ -350,6 +402,9 @@ void pins_release(struct session *session);
 void operation_put_begin(struct exchange *exchange);
 void operation_put_piece(struct exchange *exchange);
 void operation_put_cancel(struct exchange *exchange);
+void operation_put_pull(struct exchange *exchange);
+/* A READ of a value is done; `number` is its draft's. */
+void draft_arrived(struct session *session, uint64_t number);
 void drafts_release(struct session *session);
 /* Gives up those of which nothing came for so long. Returns whether some are left. */
 bool drafts_expire(struct session *session, uint64_t now_ms, uint64_t limit_ms);
@@ -391,6 +446,7 @@ struct kv_server {
 	int port;
 	uint64_t started_ns;
 	struct counters past; /* of workers that have ended */
+	struct times_past times_past;
 
 	pthread_t acceptor, housekeeper;
 	bool acceptor_runs, housekeeper_runs;
@@ -400,6 +456,7 @@ struct kv_server {
 	atomic_uint clients;
 	_Atomic uint64_t clients_refused; /* by the acceptor */
 	_Atomic size_t landing_used;
+	_Atomic uint64_t landing_wanted_ms; /* when somebody last got none; store time, 0: never */
 
 	/* Cells of counters that are gone: see housekeeper.c. */
 	_Atomic uint32_t cells_epoch;

@@ -151,18 +151,19 @@ static void note_port(struct kv_server *server, const struct server_path *path)
 		server->port = atoi(colon + 1);
 }
 
-/* The verbs path that has the TCP port which this one wants; NULL: it is free. */
-static const struct server_path *port_holder(const struct kv_server *server,
-					     const struct server_path *path)
+/* The tcp path that has the port which verbs by socket wants, too: callers of both come in there.
+ * NULL: there is none. */
+static struct rmr_listener *find_host(struct kv_server *server, const struct server_path *path)
 {
-	if (path->kind == PATH_SHM || has_port(path->address) ||
-	    (path->kind == PATH_VERBS && !path->by_socket))
+	if (path->kind != PATH_VERBS || !path->by_socket)
 		return NULL;
 	for (unsigned i = 0; i < server->path_count; i++) {
-		const struct server_path *other = &server->paths[i];
+		struct server_path *other = &server->paths[i];
 
-		if (other != path && other->listener && other->by_socket)
-			return other;
+		if (other->listener && other->kind == PATH_TCP &&
+		    (strcmp(other->address, path->address) == 0 ||
+		     (!has_port(other->address) && !has_port(path->address))))
+			return other->listener;
 	}
 	return NULL;
 }
@@ -189,7 +190,8 @@ static enum rmr_status open_listener(struct kv_server *server, struct server_pat
 				     const char *address)
 {
 	struct rmr_listener_options options = {.any_user = server->options.any_user,
-					       .socket_mode = server->options.any_user ? 0666 : 0};
+					       .socket_mode = server->options.any_user ? 0666 : 0,
+					       .beside = find_host(server, path)};
 	const char *told;
 	char own[2 * SERVER_ADDRESS];
 	enum rmr_status status;
@@ -208,18 +210,11 @@ static enum rmr_status open_listener(struct kv_server *server, struct server_pat
 
 static int path_listen(struct kv_server *server, struct server_path *path)
 {
-	const struct server_path *holder = port_holder(server, path);
 	char address[2 * SERVER_ADDRESS];
 	enum rmr_status status;
 
 	if (!path->device || path->listener)
 		return KV_OK;
-	if (holder)
-		return path_give_up(path,
-				    error_set(RMR_ADDRESS_IN_USE,
-					      "%s has the port %d; listen at another one by "
-					      "%s://HOST:PORT",
-					      holder->name, server->port, path->info->provider));
 	find_address(server, path, address);
 	status = open_listener(server, path, address);
 	if (status != RMR_OK)
@@ -230,12 +225,12 @@ static int path_listen(struct kv_server *server, struct server_path *path)
 	return KV_OK;
 }
 
-/* In which order: who picks the port comes first. */
+/* In which order: who picks the port comes first, and those who share it next. */
 static unsigned turn_of(const struct server_path *path)
 {
-	if (path->kind == PATH_VERBS && path->by_socket)
-		return 0;
-	return path->kind == PATH_TCP ? 1 : path->kind == PATH_VERBS ? 2 : 3;
+	if (path->kind == PATH_VERBS)
+		return path->by_socket ? 1 : 2;
+	return path->kind == PATH_TCP ? 0 : 3;
 }
 
 static int check_listeners(const struct kv_server *server)
@@ -281,11 +276,16 @@ int listen_start(struct kv_server *server)
 	return status == KV_OK ? check_listeners(server) : status;
 }
 
+/* Guests before their hosts. */
 void listen_stop(struct kv_server *server)
 {
-	for (unsigned i = 0; i < server->path_count; i++) {
-		rmr_listener_close(server->paths[i].listener);
-		server->paths[i].listener = NULL;
+	for (unsigned turn = 4; turn-- > 0;) {
+		for (unsigned i = 0; i < server->path_count; i++) {
+			if (turn_of(&server->paths[i]) != turn)
+				continue;
+			rmr_listener_close(server->paths[i].listener);
+			server->paths[i].listener = NULL;
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 /*
  * Requests: from the bytes that arrived to the reply that is posted. All of it runs in the
- * session's worker, at once: a request is answered before the next one is looked at.
+ * session's worker, at once: a request is answered before the next one is looked at, unless it has
+ * to wait for the client's memory (PUT_PULL).
  *
  * The bytes may still be changed by whoever sent them, so the header is copied by the decoder and
  * the key here, before it is hashed. A value is copied once, into the store, and whatever it is at
@@ -8,6 +9,7 @@
  */
 #include <string.h>
 
+#include "base/clock.h"
 #include "server/internal.h"
 
 static const exchange_fn operations[KV_OP_END_OF_REQUESTS] = {
@@ -30,6 +32,7 @@ static const exchange_fn operations[KV_OP_END_OF_REQUESTS] = {
 	[KV_OP_LANDING] = operation_landing,
 	[KV_OP_BUFFER] = operation_buffer,
 	[KV_OP_CELLS] = operation_cells,
+	[KV_OP_PUT_PULL] = operation_put_pull,
 };
 
 /* ------------------------------------------------------------------------------------------
@@ -136,6 +139,7 @@ static const char *check(struct session *session, const void *message, size_t le
 
 static void note_touches(struct exchange *exchange)
 {
+	counter_add(&exchange->worker->counters.touches, exchange->view.header.touch_count);
 	for (unsigned i = 0; i < exchange->view.header.touch_count; i++) {
 		struct kv_touch touch = kv_get_touch(&exchange->view, i);
 
@@ -160,12 +164,48 @@ static void begin_reply(struct exchange *exchange, struct reply *buffer)
 	exchange->value = buffer->bytes + sizeof(*exchange->reply);
 	exchange->room = room - sizeof(*exchange->reply);
 	exchange->length = 0;
+	exchange->is_later = false;
+}
+
+bool exchange_resume(struct exchange *exchange, struct session *session, unsigned op, uint32_t id)
+{
+	struct reply *buffer = session_reply(session);
+
+	if (!buffer)
+		return false;
+	*exchange = (struct exchange){
+		.session = session, .worker = session->worker, .store = session->worker->store};
+	exchange->view.header.op = (uint8_t)op;
+	exchange->view.header.id = id;
+	begin_reply(exchange, buffer);
+	return true;
+}
+
+void exchange_send(struct exchange *exchange)
+{
+	session_send(exchange->session, exchange->buffer,
+		     sizeof(*exchange->reply) + exchange->length);
+}
+
+/* Counts it. Returns when it began in ticks, if it is to be timed; else 0. */
+static uint64_t count_request(const struct exchange *exchange, size_t length)
+{
+	struct counters *counters = &exchange->worker->counters;
+	_Atomic uint64_t *count =
+		&counters->requests[exchange->session->queue->path->kind][exchange->view.header.op];
+	/* Relaxed: this thread alone writes it. */
+	bool is_timed = atomic_load_explicit(count, memory_order_relaxed) % TIMES_EVERY == 0;
+
+	counter_add(count, 1);
+	counter_add(&counters->bytes_in, (int64_t)length);
+	return is_timed ? clock_ticks() : 0;
 }
 
 void request_arrived(struct session *session, const void *message, size_t length)
 {
 	struct worker *worker = session->worker;
 	struct exchange exchange;
+	uint64_t begin;
 	const struct kv_request *header = &exchange.view.header;
 	const char *wrong = check(session, message, length, &exchange.view);
 	struct reply *buffer;
@@ -175,6 +215,7 @@ void request_arrived(struct session *session, const void *message, size_t length
 		return;
 	}
 	session->next_id++;
+	session->last_ms = worker->now_ms;
 	buffer = session_reply(session);
 	if (!buffer)
 		return;
@@ -184,15 +225,19 @@ void request_arrived(struct session *session, const void *message, size_t length
 	memcpy(worker->key, exchange.view.key, header->key_length);
 	exchange.key = worker->key;
 	begin_reply(&exchange, buffer);
-	counter_add(&worker->counters.requests[header->op], 1);
-	counter_add(&worker->counters.bytes_in, (int64_t)length);
+	begin = count_request(&exchange, length);
 	if (header->touch_count)
 		note_touches(&exchange);
 	if (!(session->capabilities & KV_CAN_WRITE) && kv_op_changes(header->op))
 		exchange_fail(&exchange, KV_DENIED, "this key permits reading alone");
 	else
 		operations[header->op](&exchange);
-	session_send(session, buffer, sizeof(*exchange.reply) + exchange.length);
+	/* What is left for later takes as long as the client's memory. */
+	if (exchange.is_later)
+		return;
+	exchange_send(&exchange);
+	if (begin)
+		times_record(&worker->times, header->op, clock_ticks_to_ns(clock_ticks() - begin));
 }
 
 void request_landed(struct session *session, uint32_t immediate)
@@ -215,6 +260,8 @@ void request_landed(struct session *session, uint32_t immediate)
 	if ((kv_op_has_value(header.op) && header.value_length > room) ||
 	    kv_request_size(&header) > room)
 		session_violation(session, "a request outside of its landing buffer");
-	else
+	else {
+		counter_add(&session->worker->counters.landed, 1);
 		request_arrived(session, session->landing + place, kv_request_size(&header));
+	}
 }

@@ -105,6 +105,7 @@ int kv_server_create(const kv_server_options_t *options, kv_server_t **result)
 		return server_fail(KV_NO_MEMORY, "no memory for a server");
 	server->stop_fd = -1;
 	server->keep_stop_fd = -1;
+	pthread_mutex_init(&server->times_past.lock, NULL);
 	atomic_store(&server->cells_epoch, 1);
 	pthread_mutex_init(&server->keys_lock, NULL);
 	status = options_take(server, options);
@@ -139,6 +140,7 @@ void kv_server_destroy(kv_server_t *server)
 	keys_wipe(&server->keys);
 	pthread_mutex_destroy(&server->keys_lock);
 	free(server->paths_text);
+	pthread_mutex_destroy(&server->times_past.lock);
 	free(server);
 }
 
@@ -255,6 +257,7 @@ static void close_workers(struct kv_server *server)
 		worker_close(&server->workers[i]);
 	}
 	server->worker_count = 0;
+	times_forget(server);
 	free(server->workers);
 	server->workers = NULL;
 }

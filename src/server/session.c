@@ -43,7 +43,7 @@ void session_open(struct session *session, struct worker *worker)
 {
 	const struct kv_server_options *options = &worker->server->options;
 	struct server_queue *queue = &worker->queues[session->path];
-	uint32_t depth = 4 * options->window + 2 * SERVER_SLACK;
+	uint32_t depth = 4 * options->window + 2 * SERVER_SLACK + SERVER_MAX_DRAFTS * SERVER_PULLS;
 	uint32_t most = queue->path->info->max_depth;
 	struct rmr_conn_options conn_options = {.depth = depth < most ? depth : most,
 						.user = session};
@@ -67,6 +67,7 @@ void session_open(struct session *session, struct worker *worker)
 	session->deadline_ns = clock_deadline_ns(GREETING_MS);
 	queue->sessions++;
 	queue->quiet = 0;
+	counter_add(&worker->counters.present[queue->path->kind], 1);
 	counter_add(&worker->counters.sessions, 1);
 	pthread_mutex_lock(&worker->lock);
 	list_add_tail(&worker->sessions, &session->link);
@@ -103,6 +104,7 @@ static void session_close(struct session *session)
 	drafts_release(session);
 	landing_release(session);
 	session->queue->sessions--;
+	counter_add(&worker->counters.present[session->queue->path->kind], -1);
 	log_debug("%s: session closed", session->peer);
 	session_free(session);
 }
@@ -214,6 +216,17 @@ static void post(struct session *session, struct reply *reply, size_t length, bo
 	if (posted == 0)
 		log_warn_limited("%s: takes no replies; thrown out", session->peer);
 	session_end(session);
+}
+
+bool session_post(struct session *session, struct rmr_work *work)
+{
+	work->flags |= RMR_MORE;
+	if (rmr_post(session->conn, work, 1) == 1) {
+		touch(session);
+		return true;
+	}
+	session_end(session);
+	return false;
 }
 
 void session_send(struct session *session, struct reply *reply, size_t length)
@@ -336,8 +349,25 @@ static bool holds_cells(const struct session *session, uint64_t now_ns)
 	       now_ns > atomic_load(&server->epoch_ns) + FORGET_MS * 1000000ull;
 }
 
+/* Whether it has a landing buffer that others need, and has not used it for long. */
+static bool holds_landing(const struct session *session, uint64_t now_ms)
+{
+	struct kv_server *server = session->worker->server;
+	uint64_t limit_ms = (uint64_t)server->options.client_timeout_ms;
+	uint64_t wanted_ms = atomic_load_explicit(&server->landing_wanted_ms, memory_order_relaxed);
+
+	/* By shm it may be looking at something, which it would lose. */
+	if (!session->landing || !wanted_ms ||
+	    (session->queue->path->kind == PATH_SHM && session->pin_count))
+		return false;
+	return now_ms < wanted_ms + limit_ms && now_ms > session->last_ms + limit_ms;
+}
+
 bool session_check(struct session *session, uint64_t now_ns)
 {
+	struct kv_server *server = session->worker->server;
+	uint64_t now_ms = store_clock_ms(server->store);
+
 	switch (session->state) {
 	case SESSION_HELLO:
 	case SESSION_PROOF:
@@ -356,10 +386,15 @@ bool session_check(struct session *session, uint64_t now_ns)
 			counter_add(&session->worker->counters.timeouts, 1);
 			session_leave(session, KV_BUSY,
 				      "was silent while counters had to be given to others");
+		} else if (holds_landing(session, now_ms)) {
+			counter_add(&session->worker->counters.timeouts, 1);
+			session_leave(session, KV_BUSY,
+				      "was silent while others needed its landing buffer");
+			/* One will do; the next if somebody asks again. */
+			atomic_store_explicit(&server->landing_wanted_ms, 0, memory_order_relaxed);
 		}
-		return drafts_expire(
-			       session, store_clock_ms(session->worker->server->store),
-			       (uint64_t)session->worker->server->options.client_timeout_ms) ||
+		return drafts_expire(session, now_ms,
+				     (uint64_t)server->options.client_timeout_ms) ||
 		       session->signaled > session->completed;
 	case SESSION_LEAVING:
 		if (now_ns >= session->deadline_ns)

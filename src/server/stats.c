@@ -48,12 +48,17 @@ static int64_t look(const _Atomic uint64_t *counter)
 
 void stats_add(struct counters *into, const struct counters *from)
 {
-	for (unsigned i = 0; i < KV_OP_END_OF_REQUESTS; i++)
-		counter_add(&into->requests[i], look(&from->requests[i]));
+	for (unsigned kind = 0; kind < PATH_KINDS; kind++) {
+		for (unsigned i = 0; i < KV_OP_END_OF_REQUESTS; i++)
+			counter_add(&into->requests[kind][i], look(&from->requests[kind][i]));
+		counter_add(&into->present[kind], look(&from->present[kind]));
+	}
 	counter_add(&into->bytes_in, look(&from->bytes_in));
 	counter_add(&into->bytes_out, look(&from->bytes_out));
 	counter_add(&into->pushes, look(&from->pushes));
 	counter_add(&into->pushed_bytes, look(&from->pushed_bytes));
+	counter_add(&into->landed, look(&from->landed));
+	counter_add(&into->touches, look(&from->touches));
 	counter_add(&into->sessions, look(&from->sessions));
 	counter_add(&into->refused, look(&from->refused));
 	counter_add(&into->violations, look(&from->violations));
@@ -63,25 +68,58 @@ void stats_add(struct counters *into, const struct counters *from)
 	counter_add(&into->drafts, look(&from->drafts));
 }
 
-static void write_requests(const struct kv_server *server, struct text *text)
+static const char *const kind_names[PATH_KINDS] = {
+	[PATH_SHM] = "shm",
+	[PATH_TCP] = "tcp",
+	[PATH_VERBS] = "verbs",
+};
+
+/* All of it; by path, if there were any; and how long they took lately, if some were timed. */
+static void write_operation(struct kv_server *server, const struct counters *all, unsigned op,
+			    struct text *text)
+{
+	const char *upper = kv_op_name(op);
+	struct times_summary times;
+	uint64_t sum = 0;
+	char name[32] = "";
+
+	for (size_t i = 0; upper[i] && i + 1 < sizeof(name); i++)
+		name[i] = (char)tolower((unsigned char)upper[i]);
+	for (unsigned kind = 0; kind < PATH_KINDS; kind++)
+		sum += (uint64_t)look(&all->requests[kind][op]);
+	add_line(text, sum, "requests.%s", name);
+	for (unsigned kind = 0; kind < PATH_KINDS; kind++) {
+		uint64_t count = (uint64_t)look(&all->requests[kind][op]);
+
+		if (count)
+			add_line(text, count, "requests.%s.%s", name, kind_names[kind]);
+	}
+	times_summarize(server, op, &times);
+	if (!times.samples)
+		return;
+	add_line(text, times.samples, "times.%s.samples", name);
+	add_line(text, times.p50_ns, "times.%s.p50_ns", name);
+	add_line(text, times.p99_ns, "times.%s.p99_ns", name);
+	add_line(text, times.p999_ns, "times.%s.p999_ns", name);
+}
+
+static void write_requests(struct kv_server *server, struct text *text)
 {
 	struct counters all = {0};
 
 	stats_add(&all, &server->past);
 	for (unsigned i = 0; i < server->worker_count; i++)
 		stats_add(&all, &server->workers[i].counters);
-	for (unsigned op = KV_OP_GET; op < KV_OP_END_OF_REQUESTS; op++) {
-		const char *upper = kv_op_name(op);
-		char name[32] = "";
-
-		for (size_t i = 0; upper[i] && i + 1 < sizeof(name); i++)
-			name[i] = (char)tolower((unsigned char)upper[i]);
-		add_line(text, (uint64_t)look(&all.requests[op]), "requests.%s", name);
-	}
+	for (unsigned op = KV_OP_GET; op < KV_OP_END_OF_REQUESTS; op++)
+		write_operation(server, &all, op, text);
+	for (unsigned kind = 0; kind < PATH_KINDS; kind++)
+		add_line(text, (uint64_t)look(&all.present[kind]), "clients.%s", kind_names[kind]);
 	add_line(text, (uint64_t)look(&all.bytes_in), "bytes_in");
 	add_line(text, (uint64_t)look(&all.bytes_out), "bytes_out");
 	add_line(text, (uint64_t)look(&all.pushes), "pushes");
 	add_line(text, (uint64_t)look(&all.pushed_bytes), "pushed_bytes");
+	add_line(text, (uint64_t)look(&all.landed), "landed");
+	add_line(text, (uint64_t)look(&all.touches), "touches");
 	add_line(text, (uint64_t)look(&all.pins), "pins");
 	add_line(text, (uint64_t)look(&all.drafts), "drafts");
 	add_line(text, (uint64_t)look(&all.sessions), "clients_total");

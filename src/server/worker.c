@@ -205,6 +205,10 @@ static inline void handle(struct server_queue *queue, const struct rmr_completio
 		if (completion->status == RMR_OK)
 			session_completed(session, completion->cookie);
 		break;
+	case RMR_OP_READ:
+		if (completion->status == RMR_OK)
+			draft_arrived(session, completion->cookie);
+		break;
 	case RMR_OP_DISCONNECT:
 		log_debug("%s is gone: %s", session->peer, rmr_status_text(completion->status));
 		session_end(session);
@@ -232,7 +236,7 @@ static int poll_queue(struct worker *worker, struct server_queue *queue)
 		return 1;
 	}
 	queue->quiet = 0;
-	worker->now_ms = store_clock_ms(worker->server->store);
+	worker->now_ms = store_clock_quick_ms(worker->server->store);
 	for (int i = 0; i < found; i++)
 		handle(queue, &completions[i]);
 	if (worker->touched)
@@ -267,7 +271,7 @@ static int take_turn(struct worker *worker, unsigned turn)
 /* Looks at the deadlines of all sessions, if it is time. */
 static void check_sessions(struct worker *worker)
 {
-	uint64_t now_ns = clock_now_ns();
+	uint64_t now_ns = clock_quick_ns();
 	bool unsettled = false;
 
 	if (now_ns < worker->next_check_ns)

@@ -77,6 +77,13 @@ void store_draft_fill(struct store_draft *draft, size_t at, const void *bytes, s
 	}
 }
 
+void store_draft_filled(struct store_draft *draft, size_t length)
+{
+	if (draft->stream)
+		hash_stream_add(draft->stream, (uint8_t *)draft->value + draft->hashed, length);
+	draft->hashed += length;
+}
+
 void store_draft_abort(struct store_worker *worker, struct store_draft *draft)
 {
 	life_free(worker, offset_of(worker->store, draft->item),

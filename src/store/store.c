@@ -297,6 +297,13 @@ uint64_t store_clock_ms(const struct store *store)
 	return reader_clock_ms(&store->reader);
 }
 
+uint64_t store_clock_quick_ms(const struct store *store)
+{
+	if (store->options.clock_ms)
+		return store->options.clock_ms();
+	return clock_quick_ns() / 1000000 + (uint64_t)store->reader.clock_offset_ms;
+}
+
 /*
  * Versions come in blocks, so that workers do not meet at the counter each time. What is left of a
  * block may be below the version that is to be replaced, which came from another worker's; a new

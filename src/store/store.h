@@ -198,6 +198,8 @@ RMR_MUST_CHECK enum store_status store_draft_begin(struct store_worker *worker,
 void store_draft_hash_along(struct store_draft *draft, struct hash_stream *stream);
 /* Copies a piece of the value to its place, which must lie inside. */
 void store_draft_fill(struct store_draft *draft, size_t at, const void *bytes, size_t length);
+/* The next piece of the value has been written to its place by others, who are done with it. */
+void store_draft_filled(struct store_draft *draft, size_t length);
 
 /* Ends the draft, whatever it answers. ttl, condition and version are taken from put. */
 RMR_MUST_CHECK enum store_status store_draft_commit(struct store_worker *worker,
@@ -300,6 +302,9 @@ void store_stats(struct store *store, struct store_stats *stats);
 
 /* Store time: that of the host. */
 uint64_t store_clock_ms(const struct store *store);
+/* The same by clock_quick_ns(): a millisecond off at most. Not for what decides whether an item is
+ * alive, on which all threads have to agree. */
+uint64_t store_clock_quick_ms(const struct store *store);
 
 /* Looks at everything: that each key is where it belongs, once, and that all counts are right. Only
  * when nothing else is under way; slow. Writes what is wrong to `why`. */

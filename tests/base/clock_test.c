@@ -65,11 +65,50 @@ static void test_ticks(void)
 	CHECK(best < 0.005);
 }
 
+/* It never strays from the other clock, neither between two anchors nor after a pause, and does not
+ * run backwards in one thread by more than a new anchor mends. */
+static void test_quick(void)
+{
+	uint64_t last_ns = clock_quick_ns();
+
+	for (int i = 0; i < 200000; i++) {
+		uint64_t before_ns = clock_now_ns();
+		uint64_t quick_ns = clock_quick_ns();
+		uint64_t after_ns = clock_now_ns();
+
+		CHECK(quick_ns + 100000 > before_ns);
+		CHECK(quick_ns < after_ns + 100000);
+		CHECK(quick_ns + 100000 > last_ns);
+		last_ns = quick_ns;
+	}
+	for (int i = 0; i < 5; i++) {
+		uint64_t before_ns = clock_now_ns();
+
+		test_sleep_ms(3);
+		CHECK(clock_quick_ns() >= before_ns + 2900000);
+	}
+}
+
+/* A counter that jumps, either way, is noticed. */
+static void test_quick_after_a_jump(void)
+{
+	uint64_t span = (uint64_t)(clock_ticks_per_us() * 1000);
+	const int64_t jumps[] = {(int64_t)span, -(int64_t)span, INT64_C(1) << 60,
+				 -(INT64_C(1) << 60)};
+
+	for (size_t i = 0; i < sizeof(jumps) / sizeof(jumps[0]); i++) {
+		uint64_t before_ns = clock_take_anchor();
+
+		clock_anchor.ticks += (uint64_t)jumps[i];
+		CHECK(clock_quick_ns() >= before_ns);
+		CHECK(clock_quick_ns() <= clock_now_ns() + 100000);
+	}
+}
+
 static const struct test tests[] = {
-	{"deadlines", test_deadlines},
-	{"never", test_never},
-	{"rounding", test_rounding},
-	{"ticks", test_ticks},
+	{"deadlines", test_deadlines}, {"never", test_never},
+	{"rounding", test_rounding},   {"ticks", test_ticks},
+	{"quick", test_quick},	       {"quick_after_a_jump", test_quick_after_a_jump},
 };
 
 int main(int argc, char **argv)

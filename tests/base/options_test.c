@@ -252,6 +252,24 @@ static void test_help_text(void)
 	free(text);
 }
 
+/* Too narrow for two columns: explanations have lines of their own. */
+static void test_narrow_help(void)
+{
+	char *text = NULL;
+	size_t size = 0;
+	FILE *file = open_memstream(&text, &size);
+
+	set_defaults();
+	CHECK(file != NULL);
+	options_help(&program, file, 40);
+	fclose(file);
+	CHECK_CONTAINS(text,
+		       "\n  -s, --size SIZE\n        bytes of an operation (default\n        8)\n");
+	for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1)
+		CHECK(strcspn(line, "\n") <= 40);
+	free(text);
+}
+
 /* Runs options_parse_or_exit() in a child; gives its exit code and what it printed. */
 static int run_and_exit(const char *option, char output[1024])
 {
@@ -299,7 +317,7 @@ static void test_terminal_width(void)
 	setenv("COLUMNS", "72", 1);
 	CHECK_EQ(options_terminal_width(), 72);
 	setenv("COLUMNS", "5", 1);
-	CHECK_EQ(options_terminal_width(), 50);
+	CHECK_EQ(options_terminal_width(), 40);
 	setenv("COLUMNS", "500", 1);
 	CHECK_EQ(options_terminal_width(), 100);
 }
@@ -313,6 +331,7 @@ static const struct test tests[] = {
 	{"set_by_name", test_set_by_name},
 	{"long_input", test_long_input},
 	{"help_text", test_help_text},
+	{"narrow_help", test_narrow_help},
 	{"exit_codes", test_exit_codes},
 	{"terminal_width", test_terminal_width},
 };

@@ -189,6 +189,16 @@ static void test_scan_flush_stats(void)
 		CHECK(seen[i]);
 	CHECK(calls >= KEYS / 400);
 	CHECK_EQ(client_figure(client, "keys"), KEYS);
+	CHECK_EQ(client_figure(client, "requests.put"), KEYS);
+	if (setup_is_shm())
+		CHECK_EQ(client_figure(client, "requests.put.shm"), KEYS);
+	/* One in sixteen is timed, and the first; of the last seconds. */
+	CHECK(client_figure(client, "times.put.samples") > 0);
+	CHECK(client_figure(client, "times.put.samples") <= (KEYS + 15) / 16);
+	CHECK(client_figure(client, "times.put.p50_ns") > 0);
+	CHECK(client_figure(client, "times.put.p50_ns") <=
+	      client_figure(client, "times.put.p999_ns"));
+	CHECK_EQ(client_figure(client, "clients"), 1);
 	CHECK_KV(client, kv_client_ping(client, &round_trip), KV_OK);
 	CHECK(round_trip > 0);
 	CHECK_KV(client, kv_client_flush(client), KV_OK);
@@ -481,6 +491,49 @@ static void test_wrong_arguments(void)
 	server_stop(&server);
 }
 
+/* Puts by one client, and gets by the other, who came by another transport to the same port. */
+static void check_both(kv_client_t *one, kv_client_t *other, const char *key)
+{
+	char value[16];
+	size_t length = sizeof(value);
+
+	CHECK_KV(one, kv_client_put(one, key, strlen(key), "both", 4), KV_OK);
+	CHECK_KV(other, kv_client_get(other, key, strlen(key), value, &length), KV_OK);
+	CHECK_EQ(length, 4);
+	CHECK_MEM(value, "both", 4);
+}
+
+/* One port number, whatever a client comes by: tcp and verbs by socket are told apart by their
+ * first words, and RDMA CM has ports of its own. */
+static void test_one_port_for_all(void)
+{
+	static const char *const lists[] = {"tcp,verbs:rxe0", "tcp,verbs:rxe0,socket"};
+	static const char *const devices[] = {"verbs:rxe0", "verbs:rxe0,socket"};
+
+	if (strncmp(setup.device, "verbs", 5) != 0)
+		TEST_SKIP("where there are verbs");
+	for (int i = 0; i < 2; i++) {
+		kv_server_options_t options = {.listen = lists[i]};
+		kv_client_options_t by_tcp = {.device = "tcp"}, by_verbs = {.device = devices[i]};
+		kv_client_t *tcp, *verbs;
+		struct server server;
+
+		server_start(&server, &options);
+		by_tcp.connect_timeout_ms = by_verbs.connect_timeout_ms =
+			5000 * (int)TEST_TIME_FACTOR;
+		tcp = kv_client_create_with(CONN_MODE_AUTO, &by_tcp);
+		verbs = kv_client_create_with(CONN_MODE_AUTO, &by_verbs);
+		CHECK(tcp && verbs);
+		CHECK_KV(tcp, kv_client_connect(tcp, setup.host, server.port), KV_OK);
+		CHECK_KV(verbs, kv_client_connect(verbs, setup.host, server.port), KV_OK);
+		check_both(tcp, verbs, "from tcp");
+		check_both(verbs, tcp, "from verbs");
+		kv_client_destroy(tcp);
+		kv_client_destroy(verbs);
+		server_stop(&server);
+	}
+}
+
 const struct test basic_tests[] = {
 	{"put_get_delete", test_put_get_delete},
 	{"versions", test_versions},
@@ -494,5 +547,6 @@ const struct test basic_tests[] = {
 	{"views", test_views},
 	{"five_calls", test_five_calls},
 	{"wrong_arguments", test_wrong_arguments},
+	{"one_port_for_all", test_one_port_for_all},
 	{0},
 };

@@ -264,12 +264,70 @@ static void test_full_store(void)
 	server_stop(&server);
 }
 
+/* How far a long value has come, and where the caller has had enough of it. */
+struct watch {
+	uint64_t calls, last, total, enough;
+};
+
+static bool watch_progress(void *context, uint64_t done, uint64_t total)
+{
+	struct watch *watch = context;
+
+	if (watch->calls++)
+		CHECK(done > watch->last);
+	CHECK(done < total);
+	watch->last = done;
+	watch->total = total;
+	return done < watch->enough;
+}
+
+static void test_progress(void)
+{
+	const size_t size = 16 * MIB;
+	kv_server_options_t server_options = {.memory = 128 * MIB};
+	kv_client_options_t ask = {.get_mode = KV_GET_ASK, .timeout_ms = 60000};
+	char *value = malloc(size), *got = malloc(size);
+	struct watch watch = {.enough = UINT64_MAX};
+	struct server server;
+	kv_client_t *client;
+	size_t length = size;
+
+	server_start(&server, &server_options);
+	client = client_open(&server, &ask);
+	kv_client_set_progress(client, watch_progress, &watch);
+	value_fill(value, size, 1);
+	CHECK_KV(client, kv_client_put(client, KEY("k"), value, size), KV_OK);
+	CHECK(watch.calls > 4);
+	CHECK_EQ(watch.total, size);
+
+	/* Canceled half-way: the old one stays, and nothing of the new one lies about. */
+	watch = (struct watch){.enough = size / 2};
+	value_fill(value, size, 2);
+	CHECK_KV(client, kv_client_put(client, KEY("k"), value, size), KV_CANCELED);
+	CHECK(watch.last >= size / 2);
+	kv_client_set_progress(client, NULL, NULL);
+	CHECK_KV(client, kv_client_get(client, KEY("k"), got, &length), KV_OK);
+	CHECK(value_is(got, size, 1));
+	CHECK_EQ(client_figure(client, "drafts"), 0);
+
+	/* By shm a get of this size is one copy. */
+	watch = (struct watch){.enough = size / 2};
+	kv_client_set_progress(client, watch_progress, &watch);
+	CHECK_KV(client, kv_client_get(client, KEY("k"), got, &length),
+		 setup_is_shm() ? KV_OK : KV_CANCELED);
+	kv_client_set_progress(client, NULL, NULL);
+	length = size;
+	CHECK_KV(client, kv_client_get(client, KEY("k"), got, &length), KV_OK);
+	CHECK(value_is(got, size, 1));
+	free(value);
+	free(got);
+	kv_client_destroy(client);
+	server_stop(&server);
+}
+
 const struct test size_tests[] = {
-	{"all_sizes", test_all_sizes, 0, 120},
-	{"inline_limit", test_inline_limit},
-	{"a_gibibyte", test_a_gibibyte, TEST_SLOW, 120},
-	{"index_reads", test_index_reads},
-	{"stale_places", test_stale_places},
-	{"full_store", test_full_store},
-	{0},
+	{"all_sizes", test_all_sizes, 0, 120}, {"inline_limit", test_inline_limit},
+	{"progress", test_progress},	       {"a_gibibyte", test_a_gibibyte, TEST_SLOW, 120},
+	{"index_reads", test_index_reads},     {"stale_places", test_stale_places},
+	{"full_store", test_full_store},       {0},
 };

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "harness/test.h"
 #include "server/raw.h"
 #include "server/subject.h"
@@ -267,6 +268,39 @@ static void takes_no_replies(const char *by)
 	end(&raw);
 }
 
+/* Landing buffers are scarce: who has one and says nothing for long loses it to who asks. */
+static void landing_is_given_on(const char *by)
+{
+	kv_server_options_t options = {.client_timeout_ms = 1500 * (int)TEST_TIME_FACTOR,
+				       .landing_total = 1 << 20};
+	uint64_t deadline_ns = clock_deadline_ns(20000 * (int)TEST_TIME_FACTOR);
+	struct raw silent, raw;
+
+	begin(&silent, by, &options);
+	CHECK_EQ(raw_simple(&silent, KV_OP_LANDING, NULL, 1 << 20), KV_OK);
+	raw_enter(&raw, by, subject_address(&subject, by), NULL);
+	CHECK_EQ(raw_simple(&raw, KV_OP_LANDING, NULL, 1 << 20), KV_BUSY);
+	/* While it is in use it stays where it is. */
+	for (int i = 0; i < 20; i++) {
+		test_sleep_ms(50);
+		CHECK_EQ(raw_simple(&silent, KV_OP_PING, NULL, 0), KV_OK);
+		CHECK_EQ(raw_simple(&raw, KV_OP_LANDING, NULL, 1 << 20), KV_BUSY);
+	}
+	while (raw_simple(&raw, KV_OP_LANDING, NULL, 1 << 20) != KV_OK) {
+		CHECK_EQ(raw.reply.header.status, KV_BUSY);
+		CHECK(!clock_passed(deadline_ns));
+		test_sleep_ms(50);
+	}
+	CHECK_EQ(raw_receive_end(&silent), KV_BUSY);
+	raw_close(&raw);
+	end(&silent);
+}
+
+static void test_landing_is_given_on(void)
+{
+	subject_for_each(landing_is_given_on);
+}
+
 #define SLOW_CLIENTS 80
 
 /* Fills the server's replies: so many requests as are permitted, whose replies it does not take. */
@@ -362,18 +396,26 @@ static void be_victim(void *context)
 
 /* The victim is forked before the server is there, as threads do not survive a fork: both have to
  * agree on a port beforehand. */
+static pid_t fork_victim(struct victim *victim, void (*run)(void *),
+			 const kv_server_options_t *options)
+{
+	pid_t pid;
+
+	test_pipe_open(&victim->pipe);
+	setenv("REMORA_SHM_DIR", test_tmpdir(), 1);
+	snprintf(subject.tcp, sizeof(subject.tcp), "127.0.0.1:%d", options->port);
+	pid = test_spawn(run, victim);
+	subject_start(&subject, options);
+	test_signal(&victim->pipe, TEST_PARENT);
+	return pid;
+}
+
 static void death(const char *by)
 {
 	struct victim victim = {.by = by};
 	kv_server_options_t options = {.port = 20000 + getpid() % 10000};
-	pid_t pid;
+	pid_t pid = fork_victim(&victim, be_victim, &options);
 
-	test_pipe_open(&victim.pipe);
-	setenv("REMORA_SHM_DIR", test_tmpdir(), 1);
-	snprintf(subject.tcp, sizeof(subject.tcp), "127.0.0.1:%d", options.port);
-	pid = test_spawn(be_victim, &victim);
-	subject_start(&subject, &options);
-	test_signal(&victim.pipe, TEST_PARENT);
 	test_await(&victim.pipe, TEST_PARENT);
 	CHECK_EQ(subject_figure(&subject, "clients"), 1);
 	CHECK_EQ(subject_figure(&subject, "landing_bytes"), 1 << 20);
@@ -386,6 +428,50 @@ static void death(const char *by)
 	CHECK_EQ(subject_figure(&subject, "drafts"), 0);
 	CHECK_EQ(subject_figure(&subject, "landing_bytes"), 0);
 	CHECK_EQ(subject_figure(&subject, "items"), 1);
+	subject_stop(&subject);
+	test_pipe_close(&victim.pipe);
+}
+
+#define LONG_VALUE ((size_t)48 << 20)
+
+/* Lets the server read a value, and stops in the middle. */
+static void be_read_and_stop(void *context)
+{
+	struct victim *victim = context;
+	struct raw raw;
+	struct rmr_descriptor descriptor;
+	struct rmr_region *region;
+	uint8_t *value = calloc(1, LONG_VALUE);
+
+	CHECK(value);
+	test_await(&victim->pipe, TEST_CHILD);
+	raw_enter(&raw, "tcp", subject_address(&subject, "tcp"), NULL);
+	CHECK_OK(rmr_region_open(raw.device, value, LONG_VALUE, RMR_READ, &region));
+	CHECK_OK(rmr_region_export(region, raw.conn, &descriptor));
+	raw_ask(&raw, &(struct raw_request){.header = {.op = KV_OP_PUT_PULL,
+						       .key_length = 4,
+						       .value_length = sizeof(descriptor),
+						       .place = LONG_VALUE},
+					    .key = "long",
+					    .value = &descriptor});
+	raise(SIGSTOP);
+}
+
+/* A client whose memory cannot be read any more is thrown out, and what it began is given back. */
+static void test_stops_while_it_is_read(void)
+{
+	kv_server_options_t options = {.port = 20000 + getpid() % 10000,
+				       .client_timeout_ms = 500,
+				       .memory = 4 * LONG_VALUE};
+	struct victim victim = {.by = "tcp"};
+	pid_t pid = fork_victim(&victim, be_read_and_stop, &options);
+
+	subject_await(&subject, "drafts", 1);
+	subject_await(&subject, "drafts", 0);
+	subject_await(&subject, "clients", 0);
+	CHECK_EQ(subject_figure(&subject, "keys"), 0);
+	CHECK_EQ(subject_figure(&subject, "items"), 0);
+	test_kill(pid);
 	subject_stop(&subject);
 	test_pipe_close(&victim.pipe);
 }
@@ -499,7 +585,9 @@ static const struct test tests[] = {
 	{"landing_bounds", test_landing_bounds},
 	{"arena_is_not_written", test_arena_is_not_written},
 	{"takes_no_replies", test_takes_no_replies},
+	{"landing_is_given_on", test_landing_is_given_on},
 	{"no_buffer_left", test_no_buffer_left, TEST_SLOW},
+	{"stops_while_it_is_read", test_stops_while_it_is_read},
 	{"death", test_death},
 	{"by_chance", test_by_chance},
 };

@@ -507,6 +507,139 @@ static void landing_and_push(const char *by)
 	free(value);
 }
 
+/* ------------------------------------------------------------------------------------------
+ * PUT_PULL
+ */
+
+struct offer {
+	uint8_t *value;
+	struct rmr_region *region;
+	struct rmr_descriptor descriptor;
+};
+
+static void make_offer(struct raw *raw, uint32_t rights, struct offer *offer)
+{
+	struct test_rng rng;
+
+	offer->value = malloc(LONG_VALUE);
+	CHECK(offer->value);
+	test_rng_init(&rng, 3);
+	test_rng_fill(&rng, offer->value, LONG_VALUE);
+	CHECK_OK(rmr_region_open(raw->device, offer->value, LONG_VALUE, rights, &offer->region));
+	CHECK_OK(rmr_region_export(offer->region, raw->conn, &offer->descriptor));
+}
+
+static void end_offer(struct offer *offer)
+{
+	rmr_region_close(offer->region);
+	free(offer->value);
+}
+
+static struct raw_request pull_request(const struct offer *offer, uint64_t length)
+{
+	return (struct raw_request){.header = {.op = KV_OP_PUT_PULL,
+					       .key_length = 4,
+					       .value_length = sizeof(offer->descriptor),
+					       .place = length},
+				    .key = "long",
+				    .value = &offer->descriptor};
+}
+
+static int put_pulled(struct raw *raw, const struct offer *offer, uint64_t length)
+{
+	struct raw_request request = pull_request(offer, length);
+
+	return raw_call(raw, &request);
+}
+
+/* By shm the server reads nobody's memory but arenas. */
+static void pull_is_refused(struct raw *raw, const struct offer *offer)
+{
+	CHECK(!(raw->welcome.capabilities & KV_CAN_PULL));
+	CHECK_EQ(put_pulled(raw, offer, LONG_VALUE), KV_UNSUPPORTED);
+	CHECK_EQ(raw_call(raw, &(struct raw_request){.header = {.op = KV_OP_BUFFER,
+								.value_length =
+									sizeof(offer->descriptor)},
+						     .value = &offer->descriptor}),
+		 KV_INVALID);
+}
+
+static void pull(const char *by)
+{
+	struct raw raw;
+	struct offer offer, secret;
+	uint8_t *copy = malloc(LONG_VALUE + 100);
+	struct rmr_region *region;
+	struct rmr_remote *arena;
+
+	CHECK(copy);
+	begin(&raw, by);
+	make_offer(&raw, RMR_READ | RMR_WRITE, &offer);
+	make_offer(&raw, RMR_WRITE, &secret);
+	if (!strcmp(by, "shm")) {
+		pull_is_refused(&raw, &offer);
+	} else {
+		CHECK(raw.welcome.capabilities & KV_CAN_PULL);
+		CHECK_EQ(put_pulled(&raw, &offer, LONG_VALUE + 1), KV_INVALID);
+		CHECK_EQ(put_pulled(&raw, &offer, UINT64_MAX), KV_INVALID);
+		CHECK_EQ(put_pulled(&raw, &offer, 0), KV_INVALID);
+		CHECK_EQ(put_pulled(&raw, &secret, LONG_VALUE), KV_INVALID);
+		CHECK_EQ(raw_get(&raw, "long", LONG_VALUE), KV_NOT_FOUND);
+		CHECK_EQ(put_pulled(&raw, &offer, LONG_VALUE), KV_OK);
+		CHECK_EQ(raw.reply.header.value_length, LONG_VALUE);
+		/* The item as others read it: complete, with that value at its end. */
+		CHECK_OK(rmr_region_open(raw.device, copy, LONG_VALUE + 100, 0, &region));
+		CHECK_OK(rmr_remote_open(raw.conn, &raw.welcome.arena, &arena));
+		CHECK_OK(raw_transfer(&raw, &(struct rmr_work){.op = RMR_OP_READ,
+							       .local = copy,
+							       .length = LONG_VALUE + 64,
+							       .region = region,
+							       .remote = arena,
+							       .offset = raw.reply.header.offset}));
+		CHECK_MEM(copy + 64, offer.value, LONG_VALUE);
+		rmr_region_close(region);
+		/* One byte, and what is shorter than a piece or longer than two. */
+		CHECK_EQ(put_pulled(&raw, &offer, 1), KV_OK);
+		CHECK_EQ(raw_get(&raw, "long", 10), KV_OK);
+		check_value(&raw, offer.value, 1);
+		CHECK_EQ(subject_figure(&subject, "items"), 1);
+	}
+	end_offer(&offer);
+	end_offer(&secret);
+	free(copy);
+	end(&raw);
+}
+
+/* The server reads, and the client goes away: its memory first, or all of it. Nothing is left. */
+static void pull_without_end(const char *by)
+{
+	struct raw raw;
+	struct offer offer;
+	struct raw_request request;
+
+	if (!strcmp(by, "shm"))
+		return;
+	for (int i = 0; i < 6; i++) {
+		begin(&raw, by);
+		make_offer(&raw, RMR_READ, &offer);
+		request = pull_request(&offer, LONG_VALUE);
+		for (int j = 0; j < 4; j++)
+			raw_ask(&raw, &request);
+		if (i % 2 == 0) {
+			end_offer(&offer);
+			(void)raw_receive_end(&raw);
+		} else {
+			raw_close(&(struct raw){.conn = raw.conn});
+			raw.conn = NULL;
+			end_offer(&offer);
+		}
+		raw_close(&raw);
+		subject_await(&subject, "drafts", 0);
+		subject_await(&subject, "clients", 0);
+		subject_stop(&subject);
+	}
+}
+
 static void bad_buffers(const char *by)
 {
 	struct raw raw;
@@ -525,6 +658,16 @@ static void bad_buffers(const char *by)
 	CHECK_EQ(raw_simple(&raw, KV_OP_CELLS, NULL, 1), KV_OK);
 	CHECK_EQ(raw_simple(&raw, KV_OP_CELLS, NULL, 2), KV_INVALID);
 	end(&raw);
+}
+
+static void test_pull(void)
+{
+	subject_for_each(pull);
+}
+
+static void test_pull_without_end(void)
+{
+	subject_for_each(pull_without_end);
 }
 
 static void test_put_get_delete(void)
@@ -606,6 +749,8 @@ static const struct test tests[] = {
 	{"window", test_window},
 	{"landing_and_push", test_landing_and_push},
 	{"bad_buffers", test_bad_buffers},
+	{"pull", test_pull},
+	{"pull_without_end", test_pull_without_end},
 };
 
 int main(int argc, char **argv)

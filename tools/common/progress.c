@@ -76,7 +76,7 @@ void progress_format(const struct progress *progress, uint64_t done, uint64_t el
 	else
 		snprintf(tail + strlen(tail), sizeof(tail) - strlen(tail), "%s  %s/s", amount,
 			 rate);
-	/* What there is no room for is left out: the bar, then the title, then most of the rest. */
+	/* What has no room is left out: the bar, then the title, then all but the share. */
 	room = width - (int)strlen(progress->title) - (int)strlen(tail) - 5;
 	if (progress->total && room >= 5)
 		format_bar(share, room < MOST_BAR ? room : MOST_BAR, bar);

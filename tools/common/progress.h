@@ -11,9 +11,9 @@
  *	writing photo.jpg [=========>          ]  48%  31.2MB  410MB/s
  *
  * It goes to stderr, and only if that is a terminal; otherwise all of this does nothing. Drawn at
- * most ten times a second, so calling it costs a look at the clock; and nothing is drawn before
- * a quarter of a second has passed, so what is quick leaves no trace. The end wipes the line. It
- * adapts to the terminal's width, down to the percentage alone. One thread.
+ * most ten times a second, so that calling it costs a look at the clock; and nothing is drawn
+ * before a quarter of a second has passed, so what is quick leaves no trace. The end wipes the
+ * line. It adapts to the terminal's width, down to the percentage alone. One thread.
  */
 #ifndef TOOLS_COMMON_PROGRESS_H
 #define TOOLS_COMMON_PROGRESS_H

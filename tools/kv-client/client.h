@@ -3,10 +3,25 @@
  *
  *	main.c		connects; runs one command, or the prompt
  *	options.c	the command line
- *	commands.c	the commands, the same from the command line and at the prompt
- *	show.c		answers: values, keys, times, errors
- *	value.c		values from an argument, a file or stdin
+ *	commands.c	the table of commands: their words and options, help
+ *	keys.c		commands on a key: put, get, cas ...
+ *	service.c	commands on the server: scan, stats, ping, flush
+ *	programs.c	commands that are programs of their own: bench, doctor
+ *	prompt.c	the prompt
+ *	edit.c		its line: history, completion and hints, by libedit
+ *	edit_plain.c	in its place where there is no libedit
+ *	complete.c	what could follow what was typed
+ *	history.c	the file of lines that were typed
  *	words.c		a line of the prompt, taken apart
+ *	value.c		values from an argument, a file or stdin
+ *	output.c	a value into a file
+ *	show.c		answers: values, keys, times, errors
+ *	json.c		the same as JSON
+ *	utf8.c		which bytes a terminal can show
+ *	interrupt.c	Ctrl-C, and other signals that end the program
+ *	top.c		the live screen
+ *	frame.c		what is on it
+ *	figures.c	the server's figures, and their differences
  *
  * One thread. A command gets words and answers with an exit code; only the command line's own
  * mistakes end the program elsewhere than in main().
@@ -19,6 +34,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+
+#include "common/progress.h"
 
 enum client_exit {
 	CLIENT_OK = 0,
@@ -36,7 +53,9 @@ struct client_config {
 	kv_client_options_t options;
 	const char *server; /* NULL: this host */
 	int port;
+	bool port_given, timeout_given;
 	bool socket_mode;
+	bool json;
 	char **words;	/* the command, and what follows it */
 	int word_count; /* 0: the prompt */
 };
@@ -49,35 +68,106 @@ void client_parse(int argc, char **argv, struct client_config *config);
  */
 
 struct session {
-	kv_client_t *client;
-	bool prompt; /* answers for people who look on */
+	const struct client_config *config;
+	kv_client_t *client; /* NULL: not connected */
+	bool prompt;	     /* answers for people who look on */
+	bool json;	     /* answers for programs */
 };
+
+#define COMMAND_OPTIONS_MAX 8
+
+/* What follows a command's name, options apart. */
+struct command_words {
+	char **words;
+	int count;
+	struct {
+		const char *name, *value; /* "" for a flag */
+	} options[COMMAND_OPTIONS_MAX];
+	int option_count;
+};
+
+typedef enum client_exit (*command_fn)(struct session *session, const struct command_words *words);
 
 /* words[0] is the command's name. */
 enum client_exit command_run(struct session *session, char **words, int count);
-/* Whether there is such a command, and so many words make sense; says what is wrong with them. */
+/* Whether there is such a command, and its words make sense; says what is wrong with them. */
 bool command_check(const struct session *session, char **words, int count);
-void command_help(FILE *file);
+/* Whether the command needs a server. It is a right one. */
+bool command_connects(const char *name);
+/* What an option was given, "" for a flag; NULL: it was not. */
+const char *command_option(const struct command_words *words, const char *name);
+/* All commands, in lines of at most `width` characters where words permit. */
+void command_list(FILE *file, int width);
+/* The n-th name, aliases too; NULL behind the last. */
+const char *command_name(size_t n);
+/* The words that follow a command's name, as its help shows them; NULL: no such command. */
+const char *command_arguments(const char *name);
+/* Whether the command's first word is a key. */
+bool command_takes_key(const char *name);
+
+/* keys.c */
+enum client_exit run_put(struct session *session, const struct command_words *words);
+enum client_exit run_get(struct session *session, const struct command_words *words);
+enum client_exit run_del(struct session *session, const struct command_words *words);
+enum client_exit run_cas(struct session *session, const struct command_words *words);
+enum client_exit run_incr(struct session *session, const struct command_words *words);
+enum client_exit run_ttl(struct session *session, const struct command_words *words);
+enum client_exit run_expire(struct session *session, const struct command_words *words);
+enum client_exit run_exists(struct session *session, const struct command_words *words);
+enum client_exit run_stat(struct session *session, const struct command_words *words);
+
+/* service.c */
+enum client_exit run_scan(struct session *session, const struct command_words *words);
+enum client_exit run_stats(struct session *session, const struct command_words *words);
+enum client_exit run_ping(struct session *session, const struct command_words *words);
+enum client_exit run_flush(struct session *session, const struct command_words *words);
+
+/* programs.c */
+enum client_exit run_bench(struct session *session, const struct command_words *words);
+enum client_exit run_doctor(struct session *session, const struct command_words *words);
+
+/* top.c */
+enum client_exit run_top(struct session *session, const struct command_words *words);
 
 /* ------------------------------------------------------------------------------------------
- * Answers, show.c
+ * The prompt: prompt.c, edit.c, complete.c, history.c
  */
 
-/* By a status: "OK", "(nil)" or "ERROR: ..." and the exit code that belongs to it. */
-enum client_exit show_status(const struct session *session, int status);
-/* "ERROR: ..." Returns `code`. */
-__attribute__((format(printf, 3, 4))) enum client_exit show_error(const struct session *session,
-								  enum client_exit code,
-								  const char *format, ...);
-/* The bytes as they are; a newline behind them at the prompt and on a terminal. */
-enum client_exit show_value(const struct session *session, const void *value, size_t length);
-/* A line in which every byte that is no ordinary character is written as \xHH. */
-void show_key(const void *key, size_t length);
-/* "9.520 s", or "never expires". */
-void show_ttl(uint64_t ttl_ms);
+enum client_exit prompt_run(struct session *session);
+
+struct editor;
+/* NULL: there is no libedit, or no terminal that it could work on; lines are read plainly. */
+struct editor *editor_open(struct session *session);
+/* The next line, which is the editor's, without its end; NULL: there is none any more. */
+char *editor_line(struct editor *editor);
+void editor_close(struct editor *editor);
+
+/* Ways to go on with what was typed, each the whole of its last word. */
+struct completions {
+	char **words;
+	size_t count, room;
+	size_t typed; /* the last word's characters */
+};
+void complete(struct session *session, const char *line, size_t length,
+	      struct completions *completions);
+void completions_free(struct completions *completions);
+/* The hint for a line: the words that its command takes. NULL: none. */
+const char *complete_hint(const char *line, size_t length);
+
+/* Calls fn for each line of the file, oldest first. */
+void history_load(void (*fn)(void *context, const char *line), void *context);
+/* Lines that begin with a blank are not kept. */
+void history_append(const char *line);
+
+#define WORDS_MAX 32
+
+/* Takes a line apart, in place. Words are separated by blanks; "..." and '...' keep blanks, and in
+ * "..." \n, \t, \\, \" and \xHH mean what they mean in C, but no zero byte. Returns how many words
+ * there are; -1 and a text in *fault when it makes no sense. */
+int words_split(char *line, char **words, const char **fault);
 
 /* ------------------------------------------------------------------------------------------
- * Values, value.c
+ * Values: value.c, output.c
  */
 
 struct value {
@@ -91,15 +181,111 @@ struct value {
 bool value_take(const struct session *session, const char *word, struct value *value);
 void value_free(struct value *value);
 
+/* Writes a file by way of a temporary one beside it: it is there whole, or as it was before. */
+enum client_exit output_write(const struct session *session, const char *path, const void *value,
+			      size_t length);
+
+/* The progress of long values, and that Ctrl-C ends them, while something of the client runs. */
+struct transfer {
+	kv_client_t *client;
+	struct progress progress;
+	char title[64];
+};
+void transfer_begin(struct transfer *transfer, kv_client_t *client, const char *verb,
+		    const char *key);
+void transfer_end(struct transfer *transfer);
+
 /* ------------------------------------------------------------------------------------------
- * Words, words.c
+ * Answers: show.c, json.c, utf8.c
  */
 
-#define WORDS_MAX 16
+/* By a status: "OK", "(nil)" or "ERROR: ..." and the exit code that belongs to it. */
+enum client_exit show_status(const struct session *session, int status);
+/* "ERROR: ..." Returns `code`. */
+__attribute__((format(printf, 3, 4))) enum client_exit show_error(const struct session *session,
+								  enum client_exit code,
+								  const char *format, ...);
+/* The bytes as they are; on a terminal those that it cannot show as \xHH. A newline behind them at
+ * the prompt and on a terminal. */
+enum client_exit show_value(const struct session *session, const void *value, size_t length);
+/* A word in which every byte that is no ordinary character is written as \xHH. */
+void show_key(const void *key, size_t length);
+/* "9.520 s", or "never expires". */
+void show_ttl(uint64_t ttl_ms);
 
-/* Takes a line apart, in place. Words are separated by blanks; "..." and '...' keep blanks, and in
- * "..." \n, \t, \\, \" and \xHH mean what they mean in C, but no zero byte. Returns how many words
- * there are; -1 and a text in *fault when it makes no sense. */
-int words_split(char *line, char **words, const char **fault);
+/* One object in a line on stdout. Each is called between the first and the last. */
+void json_begin(void);
+void json_text(const char *name, const char *text);
+/* "name": text; if it is no UTF-8 then "name_base64". */
+void json_bytes(const char *name, const void *bytes, size_t length);
+void json_number(const char *name, uint64_t number);
+void json_signed(const char *name, int64_t number);
+void json_real(const char *name, double number);
+/* null if it is 0. */
+void json_ttl(uint64_t ttl_ms);
+void json_bool(const char *name, bool value);
+/* An array of objects: between the two, json_begin() and json_close() for each. */
+void json_array(const char *name);
+void json_array_end(void);
+/* Ends the object; json_end() ends the line, too. */
+void json_close(void);
+void json_end(void);
+
+/* How many bytes the character at the beginning has; 0: it is no UTF-8. *code is what it is. */
+size_t utf8_decode(const uint8_t *bytes, size_t length, uint32_t *code);
+/* Whether a terminal shows it, and does nothing else. */
+bool utf8_is_visible(uint32_t code);
+
+/* ------------------------------------------------------------------------------------------
+ * Signals, interrupt.c
+ */
+
+void interrupt_init(void);
+/* From here on Ctrl-C only sets a flag. A second one ends the program all the same. */
+void interrupt_hold(void);
+void interrupt_let_go(void);
+bool interrupt_came(void);
+/* None of them comes while something is made that must be undone, and until it is known. */
+void interrupt_block(bool is_blocked);
+/* What must be undone before a signal ends the program. It runs in the handler. NULL: nothing. */
+void interrupt_undo(void (*undo)(void));
+
+/* ------------------------------------------------------------------------------------------
+ * The live screen: top.c, frame.c, figures.c
+ */
+
+struct figure {
+	const char *name;
+	uint64_t value;
+};
+
+struct figures {
+	char *text;
+	struct figure *all; /* by name */
+	size_t count;
+	uint64_t taken_ns;
+};
+
+/* Asks the server. KV status. */
+int figures_take(kv_client_t *client, struct figures *figures);
+void figures_free(struct figures *figures);
+/* 0 if there is none. */
+uint64_t figures_value(const struct figures *figures, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* Two looks at a server. */
+struct frame {
+	const char *title;	  /* which server, and by which way */
+	struct figures then, now; /* .text NULL: not taken yet */
+	uint64_t ping_ns;
+	uint64_t interval_ns;
+};
+
+/* How much a figure grows in a second. */
+double frame_rate(const struct frame *frame, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+/* As text, at most so wide and high; 0: no limit. Every line ends with `end`. */
+void frame_draw(const struct frame *frame, FILE *file, int width, int height, const char *end);
+void frame_json(const struct frame *frame);
 
 #endif

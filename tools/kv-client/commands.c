@@ -1,312 +1,78 @@
 /*
  * The commands of kv-client, the same from the command line and at the prompt.
  *
- * A command is a row of the table at the end: its name, what its words are, how many there may be,
- * and a function. Options of a command (put has some) stand before its key or behind its value; the
- * words between are taken as they are, so that a value or a number may begin with a dash.
+ * A command is a row of the table: its name, what its words are, how many there must and may be,
+ * its options, and a function. Options stand before the first word or behind the last that must be
+ * there; the words between are taken as they are, so that a value may begin with dashes. "--" ends
+ * the options that stand first, for keys that do.
  */
-#include <errno.h>
-#include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
-#include "base/size.h"
+#include "base/options.h"
 #include "client.h"
 
-#define SCAN_STEP 256u
+#define HELP_COLUMN   34
+#define NARROW_COLUMN 9
 
-/* ------------------------------------------------------------------------------------------
- * Words that are numbers
- */
-
-static bool take_version(const struct session *session, const char *word, uint64_t *version)
-{
-	char *end;
-
-	errno = 0;
-	*version = strtoull(word, &end, 10);
-	if (*word >= '0' && *word <= '9' && !*end && !errno)
-		return true;
-	show_error(session, CLIENT_USAGE, "'%s' is no whole number of 0 or more", word);
-	return false;
-}
-
-static bool take_number(const struct session *session, const char *word, int64_t *number)
-{
-	char *end;
-
-	errno = 0;
-	*number = strtoll(word, &end, 10);
-	if (end != word && !*end && !errno)
-		return true;
-	show_error(session, CLIENT_USAGE, "'%s' is no whole number", word);
-	return false;
-}
-
-/* Milliseconds, rounded up: what is not 0 does not become for ever. */
-static bool take_ttl(const struct session *session, const char *word, uint64_t *ttl_ms)
-{
-	uint64_t ttl_ns;
-
-	if (duration_parse(word, &ttl_ns) != RMR_OK) {
-		show_error(session, CLIENT_USAGE, "%s", error_chain());
-		return false;
-	}
-	*ttl_ms = ttl_ns / 1000000 + (ttl_ns % 1000000 != 0);
-	return true;
-}
-
-/* ------------------------------------------------------------------------------------------
- * Commands. words[0] is the name.
- */
-
-/* Takes an option of put at words[*at], if there is one. False: it makes no sense. */
-static bool take_put_option(const struct session *session, char **words, int count, int *at,
-			    kv_put_options_t *options)
-{
-	if (strcmp(words[*at], "--if-absent") == 0) {
-		options->condition = KV_IF_ABSENT;
-		(*at)++;
-		return true;
-	}
-	if (strcmp(words[*at], "--ttl") == 0 && *at + 1 < count) {
-		*at += 2;
-		return take_ttl(session, words[*at - 1], &options->ttl_ms);
-	}
-	show_error(session, CLIENT_USAGE, "put: unexpected '%s'", words[*at]);
-	return false;
-}
-
-static enum client_exit run_put(struct session *session, char **words, int count)
-{
-	kv_put_options_t options = {0};
-	const char *key, *word;
-	struct value value;
-	int at = 1, status;
-
-	while (at < count && strncmp(words[at], "--", 2) == 0)
-		if (!take_put_option(session, words, count, &at, &options))
-			return CLIENT_USAGE;
-	if (at + 2 > count)
-		return show_error(session, CLIENT_USAGE, "put: a key and a value must follow");
-	key = words[at++];
-	word = words[at++];
-	while (at < count)
-		if (!take_put_option(session, words, count, &at, &options))
-			return CLIENT_USAGE;
-	if (!value_take(session, word, &value))
-		return CLIENT_FAILED;
-	status = kv_client_put_with(session->client, key, strlen(key), value.bytes, value.length,
-				    &options, NULL);
-	value_free(&value);
-	if (status == KV_EXISTS)
-		return show_error(session, CLIENT_NOT_FOUND, "%s", kv_strerror(status));
-	return show_status(session, status);
-}
-
-static enum client_exit run_get(struct session *session, char **words, int count)
-{
-	enum client_exit code;
-	size_t length;
-	void *value;
-	int status;
-
-	(void)count;
-	status = kv_client_get_alloc(session->client, words[1], strlen(words[1]), &value, &length,
-				     NULL);
-	if (status != KV_OK)
-		return show_status(session, status);
-	code = show_value(session, value, length);
-	kv_free(value);
-	return code;
-}
-
-static enum client_exit run_del(struct session *session, char **words, int count)
-{
-	(void)count;
-	return show_status(session, kv_client_delete(session->client, words[1], strlen(words[1])));
-}
-
-static enum client_exit run_cas(struct session *session, char **words, int count)
-{
-	uint64_t expected, version = 0;
-	struct value value;
-	int status;
-
-	(void)count;
-	if (!take_version(session, words[2], &expected))
-		return CLIENT_USAGE;
-	if (!value_take(session, words[3], &value))
-		return CLIENT_FAILED;
-	status = kv_client_cas(session->client, words[1], strlen(words[1]), expected, value.bytes,
-			       value.length, &version);
-	value_free(&value);
-	if (status == KV_OK)
-		printf("OK (new version: %" PRIu64 ")\n", version);
-	else if (status == KV_CAS_FAILED)
-		printf("CAS FAILED (current version: %" PRIu64 ")\n", version);
-	else
-		return show_status(session, status);
-	return status == KV_OK ? CLIENT_OK : CLIENT_NOT_FOUND;
-}
-
-static enum client_exit run_incr(struct session *session, char **words, int count)
-{
-	int64_t delta = 1, sum;
-	int status;
-
-	if (count > 2 && !take_number(session, words[2], &delta))
-		return CLIENT_USAGE;
-	status = kv_client_incr(session->client, words[1], strlen(words[1]), delta, &sum);
-	if (status != KV_OK)
-		return show_status(session, status);
-	printf("%" PRId64 "\n", sum);
-	return CLIENT_OK;
-}
-
-static enum client_exit run_ttl(struct session *session, char **words, int count)
-{
-	uint64_t ttl_ms;
-	int status;
-
-	(void)count;
-	status = kv_client_ttl(session->client, words[1], strlen(words[1]), &ttl_ms);
-	if (status != KV_OK)
-		return show_status(session, status);
-	show_ttl(ttl_ms);
-	return CLIENT_OK;
-}
-
-static enum client_exit run_expire(struct session *session, char **words, int count)
-{
-	uint64_t ttl_ms;
-
-	(void)count;
-	if (!take_ttl(session, words[2], &ttl_ms))
-		return CLIENT_USAGE;
-	return show_status(session,
-			   kv_client_touch(session->client, words[1], strlen(words[1]), ttl_ms));
-}
-
-static enum client_exit run_exists(struct session *session, char **words, int count)
-{
-	int status = kv_client_exists(session->client, words[1], strlen(words[1]));
-
-	(void)count;
-	if (status != KV_OK && status != KV_NOT_FOUND)
-		return show_status(session, status);
-	puts(status == KV_OK ? "1" : "0");
-	return status == KV_OK ? CLIENT_OK : CLIENT_NOT_FOUND;
-}
-
-static enum client_exit run_stat(struct session *session, char **words, int count)
-{
-	kv_info_t info;
-	int status;
-
-	(void)count;
-	status = kv_client_stat(session->client, words[1], strlen(words[1]), &info);
-	if (status != KV_OK)
-		return show_status(session, status);
-	printf("version %" PRIu64 "\nlength %" PRIu64 "\nttl ", info.version, info.length);
-	show_ttl(info.ttl_ms);
-	return CLIENT_OK;
-}
-
-static void print_scanned(void *context, const void *key, size_t key_length, const kv_info_t *info)
-{
-	uint64_t *left = context;
-
-	(void)info;
-	if (!*left)
-		return;
-	(*left)--;
-	show_key(key, key_length);
-	putchar('\n');
-}
-
-static enum client_exit run_scan(struct session *session, char **words, int count)
-{
-	uint64_t cursor = 0, left = UINT64_MAX;
-	int status;
-
-	if (count > 1 && !take_version(session, words[1], &left))
-		return CLIENT_USAGE;
-	while (left) {
-		status = kv_client_scan(session->client, &cursor,
-					left < SCAN_STEP ? (size_t)left : SCAN_STEP, print_scanned,
-					&left);
-		if (status != KV_OK)
-			return show_status(session, status);
-		if (!cursor)
-			break;
-	}
-	return CLIENT_OK;
-}
-
-static enum client_exit run_stats(struct session *session, char **words, int count)
-{
-	char *text;
-	int status = kv_client_stats(session->client, &text);
-
-	(void)words;
-	(void)count;
-	if (status != KV_OK)
-		return show_status(session, status);
-	fputs(text, stdout);
-	kv_free(text);
-	return CLIENT_OK;
-}
-
-static enum client_exit run_ping(struct session *session, char **words, int count)
-{
-	uint64_t round_trip_ns;
-	int status = kv_client_ping(session->client, &round_trip_ns);
-
-	(void)words;
-	(void)count;
-	if (status != KV_OK)
-		return show_status(session, status);
-	printf("OK (%.1f us by %s)\n", (double)round_trip_ns / 1000,
-	       kv_client_transport(session->client));
-	return CLIENT_OK;
-}
-
-static enum client_exit run_flush(struct session *session, char **words, int count)
-{
-	(void)words;
-	(void)count;
-	return show_status(session, kv_client_flush(session->client));
-}
-
-/* ------------------------------------------------------------------------------------------
- * The table
- */
+static enum client_exit run_help(struct session *session, const struct command_words *words);
 
 static const struct command {
 	const char *name, *arguments, *help;
-	int min, max; /* words behind the name */
-	enum client_exit (*run)(struct session *session, char **words, int count);
+	const char *more; /* what `help COMMAND` says beyond that; may be NULL */
+	int min, max;	  /* words behind the name */
+	const char
+		*options; /* "--flag --with-value=", beside --json; NULL: takes all words as are */
+	command_fn run;
+	bool takes_key;
+	bool is_alone; /* needs no server */
 } commands[] = {
-	{"put", "KEY VALUE [--ttl TIME] [--if-absent]", "VALUE is text, @FILE, or - for stdin", 2,
-	 5, run_put},
-	{"get", "KEY", "the value, byte by byte", 1, 1, run_get},
-	{"del", "KEY", "removes it", 1, 1, run_del},
-	{"delete", "KEY", "the same", 1, 1, run_del},
-	{"cas", "KEY VERSION VALUE", "puts it if the present one has this version", 3, 3, run_cas},
-	{"incr", "KEY [NUMBER]", "adds 1, or NUMBER, and shows the sum", 1, 2, run_incr},
-	{"ttl", "KEY", "how long it is kept from now on", 1, 1, run_ttl},
-	{"expire", "KEY TIME", "keeps it for 10s, 500ms ...; 0: for ever", 2, 2, run_expire},
-	{"exists", "KEY", "1 or 0", 1, 1, run_exists},
-	{"stat", "KEY", "version, length, and how long it is kept", 1, 1, run_stat},
-	{"scan", "[COUNT]", "keys, one a line; all, or the first so many", 0, 1, run_scan},
-	{"stats", "", "figures of the server", 0, 0, run_stats},
-	{"ping", "", "asks for nothing, and tells how long that took", 0, 0, run_ping},
-	{"flush", "", "removes all keys", 0, 0, run_flush},
+	{"put", "KEY VALUE [--ttl TIME] [--if-absent]", "stores a value",
+	 "VALUE is text, @FILE for what a file holds, or - for stdin; @@text is \"@text\".\n"
+	 "--ttl TIME    it goes away after 10s, 500ms, 2h; a bare number is seconds\n"
+	 "--if-absent   only if the key is not there\n",
+	 2, 2, "--ttl= --if-absent", run_put, .takes_key = true},
+	{"get", "KEY [--output FILE]", "shows a value, or writes it to a file",
+	 "To a pipe or a file the bytes go as they are; on a terminal those that it cannot show\n"
+	 "are written as \\xHH.\n"
+	 "--output FILE   into a file, which is replaced when all of it has come\n",
+	 1, 1, "--output=", run_get, .takes_key = true},
+	{"del", "KEY", "removes it", NULL, 1, 1, "", run_del, .takes_key = true},
+	{"delete", "KEY", "the same", NULL, 1, 1, "", run_del, .takes_key = true},
+	{"cas", "KEY VERSION VALUE", "stores it if the present one has this version",
+	 "Every value has a version: put --json, cas and stat tell it.\n", 3, 3, "", run_cas,
+	 .takes_key = true},
+	{"incr", "KEY [NUMBER]", "adds 1, or NUMBER, and shows the sum",
+	 "A key that is not there counts from 0.\n", 1, 2, "", run_incr, .takes_key = true},
+	{"ttl", "KEY", "how long it is kept from now on", NULL, 1, 1, "", run_ttl,
+	 .takes_key = true},
+	{"expire", "KEY TIME", "keeps it for 10s, 500ms ...; 0: for ever", NULL, 2, 2, "",
+	 run_expire, .takes_key = true},
+	{"exists", "KEY", "1 or 0", NULL, 1, 1, "", run_exists, .takes_key = true},
+	{"stat", "KEY", "version, length, and how long it is kept", NULL, 1, 1, "", run_stat,
+	 .takes_key = true},
+	{"scan", "[COUNT]", "keys, one a line; all, or the first so many",
+	 "In no order; a key may be shown twice while others are stored.\n", 0, 1, "", run_scan},
+	{"stats", "", "figures of the server", NULL, 0, 0, "", run_stats},
+	{"ping", "", "how long the server takes to answer", NULL, 0, 0, "", run_ping},
+	{"flush", "", "removes all keys", NULL, 0, 0, "", run_flush},
+	{"top", "[--interval TIME] [--once]", "what the server does, on a live screen",
+	 "q ends it. Without a terminal, and with --once, it is shown once.\n", 0, 0,
+	 "--interval= --once", run_top},
+	{"bench", "[OPERATIONS] [--value-size SIZE]", "measures the server: runs kv-bench",
+	 "Any option of kv-bench may follow; --ops N is its --operations N. See kv-bench --help.\n",
+	 0, WORDS_MAX, NULL, run_bench, .is_alone = true},
+	{"doctor", "[OPTION...]", "checks machine and server: runs kv-doctor",
+	 "Any option of kv-doctor may follow. See kv-doctor --help.\n", 0, WORDS_MAX, NULL,
+	 run_doctor, .is_alone = true},
+	{"help", "[COMMAND]", "what a command does, or all of them", NULL, 0, 1, "", run_help,
+	 .is_alone = true},
 };
 
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
+
+/* ------------------------------------------------------------------------------------------
+ * Finding
+ */
 
 static const struct command *find_command(const char *name)
 {
@@ -316,32 +82,230 @@ static const struct command *find_command(const char *name)
 	return NULL;
 }
 
-bool command_check(const struct session *session, char **words, int count)
+const char *command_name(size_t n)
 {
-	const struct command *command = find_command(words[0]);
+	if (n < COMMAND_COUNT)
+		return commands[n].name;
+	return n == COMMAND_COUNT ? "quit" : NULL;
+}
 
-	if (!command)
+const char *command_arguments(const char *name)
+{
+	const struct command *command = find_command(name);
+
+	return command ? command->arguments : NULL;
+}
+
+bool command_takes_key(const char *name)
+{
+	const struct command *command = find_command(name);
+
+	return command && command->takes_key;
+}
+
+bool command_connects(const char *name)
+{
+	return !find_command(name)->is_alone;
+}
+
+/* ------------------------------------------------------------------------------------------
+ * Words and options
+ */
+
+/* Whether `options` names it, and whether a value follows. */
+static bool knows_option(const char *options, const char *word, bool *has_value)
+{
+	size_t length = strlen(word);
+
+	*has_value = false;
+	if (strcmp(word, "--json") == 0)
+		return true;
+	while ((options = strstr(options, word))) {
+		*has_value = options[length] == '=';
+		if (*has_value || !options[length] || options[length] == ' ')
+			return true;
+		options += length;
+	}
+	return false;
+}
+
+/* Takes the option at words[*at]. NULL, or what is wrong. */
+static const char *take_option(const struct command *command, char **words, int count, int *at,
+			       struct command_words *result)
+{
+	bool has_value;
+
+	if (!knows_option(command->options, words[*at], &has_value))
+		return "unexpected";
+	if (has_value && *at + 1 >= count)
+		return "a value must follow";
+	if (result->option_count == COMMAND_OPTIONS_MAX)
+		return "too many options:";
+	result->options[result->option_count].name = words[*at];
+	result->options[result->option_count++].value = has_value ? words[*at + 1] : "";
+	*at += has_value ? 2 : 1;
+	return NULL;
+}
+
+static bool is_option(const char *word)
+{
+	return strncmp(word, "--", 2) == 0 && word[2];
+}
+
+/* NULL, or what is wrong with words[*at]. Words that are no options are gathered in words[1] and
+ * following. */
+static const char *take_words(const struct command *command, char **words, int count, int *at,
+			      struct command_words *result)
+{
+	const char *wrong = NULL;
+	int begin;
+
+	result->words = words + 1;
+	*at = 1;
+	if (!command->options) {
+		result->count = count - 1;
+		return NULL;
+	}
+	while (*at < count && is_option(words[*at]) && !wrong)
+		wrong = take_option(command, words, count, at, result);
+	if (*at < count && strcmp(words[*at], "--") == 0)
+		(*at)++;
+	begin = *at;
+	while (*at < count && !wrong) {
+		if (*at - begin >= command->min && is_option(words[*at])) {
+			wrong = take_option(command, words, count, at, result);
+			continue;
+		}
+		if (result->count == command->max)
+			return "unexpected";
+		/* Never ahead of where we read: nothing unread is overwritten. */
+		result->words[result->count++] = words[(*at)++];
+	}
+	return wrong;
+}
+
+const char *command_option(const struct command_words *words, const char *name)
+{
+	/* The last one counts. */
+	for (int i = words->option_count - 1; i >= 0; i--)
+		if (strcmp(words->options[i].name, name) == 0)
+			return words->options[i].value;
+	return NULL;
+}
+
+static bool parse(const struct session *session, char **words, int count,
+		  const struct command **command, struct command_words *result)
+{
+	const char *wrong;
+	int at;
+
+	*result = (struct command_words){0};
+	*command = find_command(words[0]);
+	if (!*command) {
 		show_error(session, CLIENT_USAGE, "no command '%s'; %s lists all", words[0],
 			   session->prompt ? "help" : "--help");
-	else if (count - 1 < command->min || count - 1 > command->max)
-		show_error(session, CLIENT_USAGE, "usage: %s %s", command->name,
-			   command->arguments);
+		return false;
+	}
+	wrong = take_words(*command, words, count, &at, result);
+	if (wrong && is_option(words[at]))
+		show_error(session, CLIENT_USAGE, "%s: %s '%s'", words[0], wrong, words[at]);
+	else if (wrong || result->count < (*command)->min)
+		show_error(session, CLIENT_USAGE, "usage: %s %s", (*command)->name,
+			   (*command)->arguments);
 	else
 		return true;
 	return false;
 }
 
-enum client_exit command_run(struct session *session, char **words, int count)
+bool command_check(const struct session *session, char **words, int count)
 {
-	if (!command_check(session, words, count))
-		return CLIENT_USAGE;
-	return find_command(words[0])->run(session, words, count);
+	char *copy[WORDS_MAX + 1];
+	const struct command *command;
+	struct command_words result;
+
+	if (count > WORDS_MAX) {
+		show_error(session, CLIENT_USAGE, "too many words");
+		return false;
+	}
+	/* Parsing moves them. */
+	memcpy(copy, words, (size_t)count * sizeof(*words));
+	return parse(session, copy, count, &command, &result);
 }
 
-void command_help(FILE *file)
+enum client_exit command_run(struct session *session, char **words, int count)
 {
-	for (size_t i = 0; i < COMMAND_COUNT; i++)
-		fprintf(file, "  %-6s %-37s %s\n", commands[i].name, commands[i].arguments,
-			commands[i].help);
-	fputs("  help, quit\n", file);
+	const struct command *command;
+	struct command_words result;
+	bool json = session->json;
+	enum client_exit code;
+
+	if (!parse(session, words, count, &command, &result))
+		return CLIENT_USAGE;
+	session->json |= command_option(&result, "--json") != NULL;
+	code = command->run(session, &result);
+	session->json = json;
+	return code;
+}
+
+/* ------------------------------------------------------------------------------------------
+ * Help
+ */
+
+/* In lines of at most `width`, each but the first from `begin` on. `column`: where we are. */
+static void put_wrapped(FILE *file, const char *text, int column, int begin, int width)
+{
+	while (*text) {
+		int length = (int)strcspn(text, " ");
+
+		if (column > begin && column + 1 + length > width)
+			column = fprintf(file, "\n%*s", begin, "") - 1;
+		else if (column > begin)
+			column += fprintf(file, " ");
+		column += fprintf(file, "%.*s", length, text);
+		text += length + (text[length] == ' ');
+	}
+	fputc('\n', file);
+}
+
+void command_list(FILE *file, int width)
+{
+	bool is_narrow = width < HELP_COLUMN + 40;
+
+	for (size_t i = 0; i < COMMAND_COUNT; i++) {
+		const struct command *command = &commands[i];
+		int column = fprintf(file, "  %-*s", *command->arguments ? 7 : 0, command->name);
+
+		/* In a narrow terminal, and behind what is long, in the next line. */
+		if (is_narrow) {
+			put_wrapped(file, command->arguments, column, NARROW_COLUMN, width);
+			fprintf(file, "%*s", NARROW_COLUMN, "");
+			put_wrapped(file, command->help, NARROW_COLUMN, NARROW_COLUMN, width);
+			continue;
+		}
+		column += fprintf(file, "%s", command->arguments);
+		if (column > HELP_COLUMN - 2) {
+			fputc('\n', file);
+			column = 0;
+		}
+		fprintf(file, "%*s%s\n", HELP_COLUMN - column, "", command->help);
+	}
+}
+
+static enum client_exit run_help(struct session *session, const struct command_words *words)
+{
+	const struct command *command;
+
+	if (!words->count) {
+		command_list(stdout, options_terminal_width());
+		if (session->prompt)
+			puts("  quit, or Ctrl-D");
+		return CLIENT_OK;
+	}
+	command = find_command(words->words[0]);
+	if (!command)
+		return show_error(session, CLIENT_USAGE, "no command '%s'; help lists all",
+				  words->words[0]);
+	printf("%s %s\n%s\n%s", command->name, command->arguments, command->help,
+	       command->more ? command->more : "");
+	return CLIENT_OK;
 }

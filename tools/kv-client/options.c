@@ -14,13 +14,16 @@
 
 #define MILLISECOND UINT64_C(1000000)
 
+#define MEGABYTE (UINT64_C(1) << 20)
+
 static struct {
-	const char *address, *device, *key_file;
-	uint64_t port, timeout_ns;
-	bool socket;
+	const char *address, *server_addr, *device, *key_file;
+	uint64_t port, timeout_ns, buffer_mb;
+	bool socket, mock, json, port_given, timeout_given;
 	int log_level;
 } args = {
 	.address = "",
+	.server_addr = "",
 	.device = "",
 	.key_file = "",
 	.port = KV_DEFAULT_PORT,
@@ -32,7 +35,10 @@ static const struct option_spec specs[] = {
 		      "the server's host, or a URL: shm:NAME, tcp://HOST:PORT, verbs://HOST:PORT; "
 		      "the default is this host",
 		      .metavar = "HOST"),
-	OPTION_UINT("port", 'p', &args.port, "the server's port", .min = 1, .max = 65535),
+	OPTION_UINT("port", 'p', &args.port, "the server's port", .min = 1, .max = 65535,
+		    .given = &args.port_given),
+	OPTION_STRING("server-addr", 0, &args.server_addr, "the same as --address, with a port",
+		      .metavar = "HOST:PORT"),
 	OPTION_FLAG("socket", 'S', &args.socket,
 		    "verbs: connect by exchanging queue pair numbers over TCP, instead of RDMA CM"),
 	OPTION_STRING("device", 'd', &args.device,
@@ -42,14 +48,22 @@ static const struct option_spec specs[] = {
 		      "the key that the server asks for; REMORA_KEY_FILE is the default",
 		      .metavar = "FILE"),
 	OPTION_DURATION("timeout", 'T', &args.timeout_ns, "of each operation, and of connecting",
-			.min = MILLISECOND, .max = UINT64_C(86400000) * MILLISECOND),
+			.min = MILLISECOND, .max = UINT64_C(86400000) * MILLISECOND,
+			.given = &args.timeout_given),
+	OPTION_UINT("buffer-mb", 0, &args.buffer_mb,
+		    "megabytes that large values come in by; 0: the library's default",
+		    .max = 65536),
+	OPTION_FLAG("mock", 0, &args.mock, "no RDMA hardware: by shared memory, as --device shm"),
+	OPTION_FLAG("json", 'j', &args.json, "answers as JSON, one object a line"),
 	OPTION_CHOICE("log-level", 'l', &args.log_level, log_level_names,
 		      "what the library tells on stderr; REMORA_LOG is the default"),
 };
 
 static struct options_program program = {
 	.name = "kv-client",
-	.description = "Asks a kv-server. Without a command it reads commands from stdin.",
+	.description =
+		"Asks a kv-server. Without a command, or with `repl`, it reads commands from "
+		"stdin, and on a terminal shows a prompt.",
 	.specs = specs,
 	.spec_count = OPTIONS_COUNT(specs),
 	.arguments = "[COMMAND [WORD...]]",
@@ -96,36 +110,84 @@ static void make_help(void)
 	if (!file)
 		return;
 	fputs("commands:\n", file);
-	command_help(file);
-	fputs("examples:\n"
-	      "  kv-client put greeting hello          and: kv-client get greeting\n"
+	command_list(file, options_terminal_width());
+	fputs("\nexamples:\n"
+	      "  kv-client put greeting hello\n"
+	      "  kv-client get greeting\n"
 	      "  kv-client -a 10.0.0.5 put photo @photo.jpg --ttl 1h\n"
-	      "  kv-client -a tcp://10.0.0.5:12345     opens the prompt\n"
-	      "exit codes: 0 found or done, 1 not found or another version, 2 wrong usage, "
-	      "3 failed\n",
+	      "  kv-client get photo --output photo.jpg\n"
+	      "exit codes: 0 found or done, 1 not found or\n"
+	      "  another version, 2 wrong usage, 3 failed\n",
 	      file);
 	fclose(file);
 	program.examples = text; /* until the program ends */
 }
 
+/* "--mock false", as others write it: flags have their value behind "=" here. */
+static void join_mock(int *argc, char **argv)
+{
+	static char is_true[] = "--mock=true", is_false[] = "--mock=false";
+
+	for (int i = 1; i + 1 < *argc; i++) {
+		bool says_true = strcmp(argv[i + 1], "true") == 0;
+
+		if (argv[i][0] != '-')
+			return; /* the command */
+		if (strcmp(argv[i], "--mock") == 0 &&
+		    (says_true || strcmp(argv[i + 1], "false") == 0)) {
+			argv[i] = says_true ? is_true : is_false;
+			memmove(&argv[i + 1], &argv[i + 2],
+				(size_t)(*argc - i - 1) * sizeof(*argv));
+			(*argc)--;
+			return;
+		}
+		if (takes_next(argv[i]))
+			i++;
+	}
+}
+
+/* The server's address, and what makes no sense about it. */
+static const char *pick_address(void)
+{
+	const char *address = *args.server_addr ? args.server_addr : args.address;
+
+	if (*args.server_addr && *args.address)
+		options_fail(&program, "--address and --server-addr mean the same: give one");
+	if (strncmp(address, "http://", 7) == 0 || strncmp(address, "https://", 8) == 0)
+		options_fail(
+			&program,
+			"'%s': http:// is for servers that speak gRPC, which kv-client does not; "
+			"write HOST:PORT to speak Remora's own protocol",
+			address);
+	return *address ? address : NULL;
+}
+
 void client_parse(int argc, char **argv, struct client_config *config)
 {
-	int command = find_command_word(argc, argv);
 	struct options_result result;
+	int command;
 
+	join_mock(&argc, argv);
+	command = find_command_word(argc, argv);
 	make_help();
 	args.log_level = (int)log_get_level();
 	options_parse_or_exit(&program, command, argv, &result);
 	log_set_level((enum log_level)args.log_level);
+	if (args.mock && !*args.device)
+		args.device = "shm";
 	*config = (struct client_config){
 		.mode = args.socket ? CONN_MODE_SOCKET : CONN_MODE_AUTO,
 		.options.device = *args.device ? args.device : NULL,
 		.options.timeout_ms = (int)(args.timeout_ns / MILLISECOND),
 		.options.connect_timeout_ms = (int)(args.timeout_ns / MILLISECOND),
 		.options.key_file = *args.key_file ? args.key_file : NULL,
-		.server = *args.address ? args.address : NULL,
+		.options.buffer_size = (size_t)(args.buffer_mb * MEGABYTE),
+		.server = pick_address(),
 		.port = (int)args.port,
+		.port_given = args.port_given,
+		.timeout_given = args.timeout_given,
 		.socket_mode = args.socket,
+		.json = args.json,
 		.words = argv + command,
 		.word_count = argc - command,
 	};

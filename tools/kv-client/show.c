@@ -3,7 +3,7 @@
  *
  * At the prompt everything goes to stdout, one answer after the other. From the command line only
  * what was asked for goes there, so that a value can be piped on: "(nil)" and errors go to stderr,
- * and the exit code says the same to scripts.
+ * and the exit code says the same to scripts. As JSON all goes to stdout.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -17,13 +17,20 @@ enum client_exit show_error(const struct session *session, enum client_exit code
 			    const char *format, ...)
 {
 	FILE *file = session->prompt ? stdout : stderr;
+	char text[1024];
 	va_list args;
 
-	fputs("ERROR: ", file);
 	va_start(args, format);
-	vfprintf(file, format, args);
+	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	fputc('\n', file);
+	if (session->json) {
+		json_begin();
+		json_text("status", "error");
+		json_text("error", text);
+		json_end();
+	} else {
+		fprintf(file, "ERROR: %s\n", text);
+	}
 	return code;
 }
 
@@ -33,11 +40,17 @@ enum client_exit show_status(const struct session *session, int status)
 
 	switch (status) {
 	case KV_OK:
-		puts("OK");
-		return CLIENT_OK;
 	case KV_NOT_FOUND:
-		fputs("(nil)\n", session->prompt ? stdout : stderr);
-		return CLIENT_NOT_FOUND;
+		if (session->json) {
+			json_begin();
+			json_text("status", status == KV_OK ? "ok" : "not_found");
+			json_end();
+		} else if (status == KV_OK) {
+			puts("OK");
+		} else {
+			fputs("(nil)\n", session->prompt ? stdout : stderr);
+		}
+		return status == KV_OK ? CLIENT_OK : CLIENT_NOT_FOUND;
 	default:
 		text = kv_client_error(session->client);
 		return show_error(session, CLIENT_FAILED, "%s",
@@ -45,13 +58,32 @@ enum client_exit show_status(const struct session *session, int status)
 	}
 }
 
+/* A value's own lines and tabs stay what they are. */
+static void put_escaped(const uint8_t *bytes, size_t length)
+{
+	uint32_t code;
+
+	for (size_t i = 0; i < length && !interrupt_came();) {
+		size_t count = utf8_decode(bytes + i, length - i, &code);
+
+		if (count && (utf8_is_visible(code) || code == '\n' || code == '\t')) {
+			fwrite(bytes + i, 1, count, stdout);
+			i += count;
+		} else {
+			printf("\\x%02x", bytes[i++]);
+		}
+	}
+}
+
 enum client_exit show_value(const struct session *session, const void *value, size_t length)
 {
-	bool line = session->prompt || isatty(STDOUT_FILENO);
+	bool terminal = isatty(STDOUT_FILENO);
 
-	if (length && fwrite(value, 1, length, stdout) != length)
+	if (terminal)
+		put_escaped(value, length);
+	else if (length && fwrite(value, 1, length, stdout) != length)
 		return show_error(session, CLIENT_FAILED, "stdout: %s", strerror(errno));
-	if (line)
+	if (session->prompt || terminal)
 		putchar('\n');
 	return CLIENT_OK;
 }

@@ -10,23 +10,14 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "fabric/rdma_host.h"
 #include "fabric/verbs/internal.h"
 
 void doctor_no_device(char *to, size_t size)
 {
-	if (access("/sys/class/infiniband", F_OK) != 0)
-		snprintf(to, size,
-			 "no RDMA in this kernel; with an adapter: modprobe its driver and "
-			 "ib_uverbs; without: modprobe rdma_rxe; rdma link add rxe0 type rxe "
-			 "netdev NIC (docs/providers.md)");
-	else if (access("/dev/infiniband", F_OK) != 0)
-		snprintf(to, size,
-			 "no /dev/infiniband: modprobe ib_uverbs rdma_ucm; in a container give it "
-			 "with --device=/dev/infiniband");
-	else
-		snprintf(to, size,
-			 "no RDMA adapter; a software one on any network card: modprobe rdma_rxe; "
-			 "rdma link add rxe0 type rxe netdev NIC (docs/providers.md)");
+	snprintf(to, size, "%s",
+		 rdma_host_no_adapter(access("/sys/class/infiniband", F_OK) == 0,
+				      access("/dev/infiniband", F_OK) == 0));
 }
 
 static const char *port_state(struct ibv_device *device)

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "fabric/rdma_host.h"
 #include "fabric/verbs/internal.h"
 
 #define LIST_SIZE 512
@@ -26,12 +27,7 @@ static const uint8_t mapped_prefix[12] = {[10] = 0xff, [11] = 0xff};
 
 bool gid_is_ipv4(const uint8_t gid[16])
 {
-	return memcmp(gid, mapped_prefix, sizeof(mapped_prefix)) == 0;
-}
-
-static bool is_link_local(const union ibv_gid *gid)
-{
-	return gid->raw[0] == 0xfe && (gid->raw[1] & 0xc0) == 0x80;
+	return rdma_host_gid_is_ipv4(gid);
 }
 
 static void format_address(const union ibv_gid *gid, char text[INET6_ADDRSTRLEN])
@@ -147,16 +143,14 @@ static const struct ibv_gid_entry *find_address(const struct ibv_gid_entry *entr
 	return NULL;
 }
 
-/* The one of RoCE v2 that is of most use: IPv4, else IPv6, else link-local. */
+/* The one of RoCE v2 that is of most use. */
 static const struct ibv_gid_entry *find_best(const struct ibv_gid_entry *entries, size_t count)
 {
 	const struct ibv_gid_entry *best = NULL;
-	int best_rank = 3;
+	int best_rank = RDMA_HOST_NO_RANK;
 
 	for (size_t i = 0; i < count; i++) {
-		int rank = gid_is_ipv4(entries[i].gid.raw)  ? 0
-			   : is_link_local(&entries[i].gid) ? 2
-							    : 1;
+		int rank = rdma_host_gid_rank(entries[i].gid.raw);
 
 		if (entries[i].gid_type == IBV_GID_TYPE_ROCE_V2 && rank < best_rank) {
 			best = &entries[i];
@@ -267,7 +261,7 @@ bool gid_address(struct verbs_device *device, char *to, size_t size)
 				      : find_best(entries, count);
 	/* A link-local address says nothing without the name of an interface, which is each
 	 * host's own. */
-	usable = found && !is_link_local(&found->gid);
+	usable = found && !rdma_host_gid_is_link_local(found->gid.raw);
 	if (usable) {
 		format_address(&found->gid, address);
 		snprintf(to, size, "%s", address);

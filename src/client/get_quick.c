@@ -1,0 +1,121 @@
+/*
+ * The get that is made most: of a short value, by its remembered place, when nothing else is under
+ * way. One READ is posted and waited for, with none of what a call has to remember in case that
+ * something goes wrong. Should something go wrong, or anything else come in first, the call is made
+ * after all, in the state that it would be in by now, and goes on from there: get.c knows the rest.
+ */
+#include <string.h>
+
+#include "client/internal.h"
+#include "store/item.h"
+
+struct quick {
+	const void *key;
+	size_t key_length;
+	void *value;
+	size_t room;
+	struct call *call; /* whose slot is read to, and which is made if need be */
+	struct location place;
+	uint64_t begun_ns;
+};
+
+/* Whether the place can be read like this; nothing is changed yet. */
+static bool is_possible(struct kv_client *client, struct quick *quick, uint64_t hash)
+{
+	struct link *link = client->link;
+	const struct location *place;
+
+	if (client->calls_under_way || client->deadline_ns || !link->arena || link->is_lost ||
+	    client->options.get_mode == KV_GET_ASK || quick->key_length > CALL_SMALL_KEY)
+		return false;
+	place = locations_peek(&client->locations, hash);
+	if (!place || place->size > link->max_send ||
+	    place->offset > rmr_remote_length(link->arena) ||
+	    place->size > rmr_remote_length(link->arena) - place->offset)
+		return false;
+	quick->place = *place;
+	quick->call = call_first_free(client);
+	return true;
+}
+
+/* What was read, if it is what was wanted: its length and status. KV_AGAIN: it is not. */
+static int accept(struct kv_client *client, const struct quick *quick, size_t *length,
+		  kv_info_t *info)
+{
+	const struct item *item = (const struct item *)quick->call->slot;
+	uint64_t lengths;
+
+	if (!item_is_complete(item, quick->place.offset, quick->place.size) ||
+	    !get_is_wanted(client, item, quick->key, quick->key_length))
+		return KV_AGAIN;
+	lengths = item_get_lengths(item);
+	*length = item_value_length(lengths);
+	if (*length > quick->room)
+		return KV_BUFFER_TOO_SMALL;
+	memcpy(quick->value, (const uint8_t *)item + item_value_offset(quick->key_length, *length),
+	       *length);
+	client_touch(client, quick->place.offset, item_version(item));
+	if (info) {
+		struct kv_reply reply = {.version = item_version(item),
+					 .value_length = *length,
+					 .expires_ms = item_expiry(item)};
+
+		get_set_time(client, &reply);
+		info_from_reply(&reply, info);
+	}
+	return KV_OK;
+}
+
+/* A call in the middle of its READ. The caller runs it. */
+static int make_call(struct kv_client *client, const struct quick *quick,
+		     const struct rmr_completion *completion, struct call **call)
+{
+	int status = get_begin(client, quick->key, quick->key_length, quick->value, quick->room,
+			       true, call);
+
+	/* It cannot fail: all calls are free, and the key is short. */
+	if (status != KV_OK)
+		return status;
+	get_continue(*call, &quick->place);
+	(*call)->deadline_ns =
+		quick->begun_ns + (uint64_t)client->options.timeout_ms * UINT64_C(1000000);
+	if (completion)
+		call_handle(client, completion);
+	return KV_AGAIN;
+}
+
+int get_quickly(struct kv_client *client, const void *key, size_t key_length, void *value,
+		size_t *length, kv_info_t *info, struct call **call)
+{
+	struct quick quick = {
+		.key = key, .key_length = key_length, .value = value, .room = *length};
+	uint64_t hash = client_hash(key, key_length);
+	struct link *link = client->link;
+	struct rmr_completion completion;
+	struct rmr_work work = {.op = RMR_OP_READ, .remote = link->arena};
+	int count, status = KV_AGAIN;
+
+	*call = NULL;
+	if (client->options.timeout_ms < 0 || !is_possible(client, &quick, hash))
+		return KV_AGAIN;
+	work.offset = quick.place.offset;
+	work.length = quick.place.size;
+	work.local = quick.call->slot;
+	work.region = link->slots_region;
+	work.cookie = quick.call->number + 1;
+	quick.begun_ns = clock_quick_ns();
+	if (rmr_post(link->conn, &work, 1) != 1)
+		return KV_AGAIN;
+	count = rmr_wait(link->queue, &completion, 1, client->options.timeout_ms);
+	if (count == 1 && completion.op == RMR_OP_READ && completion.status == RMR_OK &&
+	    completion.cookie == work.cookie)
+		status = accept(client, &quick, length, info);
+	if (status == KV_AGAIN)
+		return make_call(client, &quick, count == 1 ? &completion : NULL, call);
+	locations_confirm(&client->locations, hash);
+	client->totals.operations[KV_PATH_LOCATION]++;
+	client->totals.round_trips++;
+	client->last_path = KV_PATH_LOCATION;
+	client->last_round_trips = 1;
+	return client->last_status = status;
+}

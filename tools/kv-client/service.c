@@ -1,0 +1,118 @@
+/*
+ * Commands on the server: see client.h.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client.h"
+
+#define SCAN_STEP 256u
+
+struct scan {
+	uint64_t left;
+	bool json;
+};
+
+static void print_scanned(void *context, const void *key, size_t key_length, const kv_info_t *info)
+{
+	struct scan *scan = context;
+
+	if (!scan->left)
+		return;
+	scan->left--;
+	if (!scan->json) {
+		show_key(key, key_length);
+		putchar('\n');
+		return;
+	}
+	json_begin();
+	json_bytes("key", key, key_length);
+	json_number("version", info->version);
+	json_number("length", info->length);
+	json_ttl(info->ttl_ms);
+	json_end();
+}
+
+enum client_exit run_scan(struct session *session, const struct command_words *words)
+{
+	struct scan scan = {.left = UINT64_MAX, .json = session->json};
+	uint64_t cursor = 0;
+	char *end = NULL;
+	int status;
+
+	if (words->count) {
+		const char *word = words->words[0];
+
+		errno = 0;
+		scan.left = strtoull(word, &end, 10);
+		if (*word < '0' || *word > '9' || *end || errno)
+			return show_error(session, CLIENT_USAGE,
+					  "'%s' is no whole number of 0 or more", word);
+	}
+	while (scan.left && !interrupt_came()) {
+		status = kv_client_scan(session->client, &cursor,
+					scan.left < SCAN_STEP ? (size_t)scan.left : SCAN_STEP,
+					print_scanned, &scan);
+		if (status != KV_OK)
+			return show_status(session, status);
+		if (!cursor)
+			break;
+	}
+	return CLIENT_OK;
+}
+
+enum client_exit run_stats(struct session *session, const struct command_words *words)
+{
+	struct figures figures;
+	char *text;
+	int status;
+
+	(void)words;
+	if (!session->json) {
+		status = kv_client_stats(session->client, &text);
+		if (status != KV_OK)
+			return show_status(session, status);
+		fputs(text, stdout);
+		kv_free(text);
+		return CLIENT_OK;
+	}
+	status = figures_take(session->client, &figures);
+	if (status != KV_OK)
+		return show_status(session, status);
+	json_begin();
+	for (size_t i = 0; i < figures.count; i++)
+		json_number(figures.all[i].name, figures.all[i].value);
+	json_end();
+	figures_free(&figures);
+	return CLIENT_OK;
+}
+
+enum client_exit run_ping(struct session *session, const struct command_words *words)
+{
+	uint64_t round_trip_ns;
+	int status = kv_client_ping(session->client, &round_trip_ns);
+	const char *transport = kv_client_transport(session->client);
+
+	(void)words;
+	if (status != KV_OK)
+		return show_status(session, status);
+	if (session->json) {
+		json_begin();
+		json_text("status", "ok");
+		json_number("round_trip_ns", round_trip_ns);
+		json_bytes("transport", transport, strcspn(transport, " "));
+		json_text("detail", transport);
+		json_end();
+	} else {
+		printf("OK (%.1f us by %s)\n", (double)round_trip_ns / 1000, transport);
+	}
+	return CLIENT_OK;
+}
+
+enum client_exit run_flush(struct session *session, const struct command_words *words)
+{
+	(void)words;
+	return show_status(session, kv_client_flush(session->client));
+}
