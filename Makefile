@@ -5,7 +5,7 @@ DESTDIR ?=
 
 .DEFAULT_GOAL := all
 .PHONY: all run test test-fast test-verbs test-planted bench bench-fabric bench-store bench-kv
-.PHONY: bench-verbs soak vm-shell lint format install clean help
+.PHONY: bench-verbs soak vm-shell lint format install deb test-deb clean help
 MAKEFLAGS += --no-print-directory
 
 all: ## build everything, optimized, into build/ (this is what plain `make` does)
@@ -72,6 +72,15 @@ format: ## format all C files in place
 install: all ## install to PREFIX (/usr/local), below DESTDIR if it is set
 	@cmake -S . -B build -DCMAKE_INSTALL_PREFIX="$(PREFIX)" > build/install.log
 	@DESTDIR="$(DESTDIR)" cmake --install build
+
+deb: ## a Debian package of what `make install` installs, in build/package
+	@scripts/setup deb
+	@scripts/build release
+	@rm -rf build/package
+	@cd build && cpack -G DEB -B package
+
+test-deb: deb ## install, use and remove that package in a bare Debian (minutes; needs root)
+	@scripts/test-deb build/package/*.deb
 
 clean: ## remove everything that was built
 	@rm -rf build

@@ -40,6 +40,7 @@ typedef struct kv_server_options {
 	int port;	     /* default KV_DEFAULT_PORT; negative: any that is free */
 	bool socket_mode;    /* verbs: queue pair numbers over TCP instead of RDMA CM */
 	const char *device;  /* verbs: this adapter alone, such as "mlx5_0" */
+	unsigned adapters;   /* verbs: so many, no more and no less; default: all that work */
 	bool any_user;	     /* shm: clients of other users, too */
 
 	size_t memory;	 /* of the store, its index included; default 256 MiB */
@@ -65,7 +66,19 @@ typedef struct kv_server_options {
 	 * counts, of at least 16 bytes; the file should be readable by its owner alone. */
 	const char *key_file;	   /* to read and write */
 	const char *read_key_file; /* to read */
+
+	/* Told how far kv_server_create() has come with what takes long where memory is large:
+	 * touching it, and registering it with adapters. In bytes; called in the thread that
+	 * creates, after every few megabytes. False gives up: creating fails with KV_TIMEOUT. */
+	bool (*progress)(void *argument, const char *what, uint64_t done, uint64_t total);
+	void *progress_argument;
 } kv_server_options_t;
+
+/* Says whether a server could be created and started with these options, as far as can be known
+ * without taking memory and listening: limits, key files, adapters, addresses. Whether a port is
+ * free is not looked at, so that a server that runs does not make its own options wrong. Fails as
+ * kv_server_create() would. */
+int kv_server_check(const kv_server_options_t *options);
 
 /* Checks the options and takes the memory; listens nowhere yet. options may be NULL. KV_INVALID,
  * KV_NO_MEMORY, KV_DENIED (a key file that cannot be read). */
@@ -84,6 +97,15 @@ void kv_server_destroy(kv_server_t *server);
 
 /* The port that was picked; 0 before the start, or when listening by shm alone. */
 int kv_server_port(const kv_server_t *server);
+
+/* Reads the files anew, NULL: none. Clients that come from now on must know these keys; those who
+ * are there stay. When it fails the old keys stay. Legal while the server runs. */
+int kv_server_read_keys(kv_server_t *server, const char *key_file, const char *read_key_file);
+
+/* Lines "memory: ", "pages: ", "workers: " and "access: " with what is in effect; "pages: " tells
+ * also why there are no huge ones, if they were wanted, and what to do. Valid until the next call
+ * on this server. */
+const char *kv_server_summary(kv_server_t *server);
 
 /* One line for each path: where it listens, or why it does not and what to do about it. Valid until
  * the next call on this server. */

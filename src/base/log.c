@@ -29,6 +29,7 @@ atomic_int log_threshold = LOG_LEVEL_WARN;
 static pthread_mutex_t sink_lock = PTHREAD_MUTEX_INITIALIZER;
 static log_sink current_sink;
 static void *current_context;
+static const char *program_name = "remora";
 
 bool log_level_parse(const char *text, enum log_level *level)
 {
@@ -59,7 +60,12 @@ void log_set_sink(log_sink sink, void *context)
 	pthread_mutex_unlock(&sink_lock);
 }
 
-/* Writes "time remora[pid] LEVEL  text" to stderr. A line that cannot be written is lost. */
+void log_set_name(const char *name)
+{
+	program_name = name;
+}
+
+/* Writes "time name[pid] LEVEL  text" to stderr. A line that cannot be written is lost. */
 static void write_line(enum log_level level, const char *text)
 {
 	char line[LINE_SIZE + 64];
@@ -70,8 +76,8 @@ static void write_line(enum log_level level, const char *text)
 
 	clock_gettime(CLOCK_REALTIME, &now);
 	localtime_r(&now.tv_sec, &local);
-	length = snprintf(line, sizeof(line), "%02d:%02d:%02d.%06ld remora[%d] %s %s\n",
-			  local.tm_hour, local.tm_min, local.tm_sec, now.tv_nsec / 1000,
+	length = snprintf(line, sizeof(line), "%02d:%02d:%02d.%06ld %s[%d] %s %s\n", local.tm_hour,
+			  local.tm_min, local.tm_sec, now.tv_nsec / 1000, program_name,
 			  (int)getpid(), labels[level], text);
 	if (length >= (int)sizeof(line)) {
 		length = sizeof(line) - 1;

@@ -82,6 +82,10 @@ enum log_level log_get_level(void);
 /* Sets *level from its name in any case; false, and *level untouched, when there is no such. */
 bool log_level_parse(const char *text, enum log_level *level);
 
+/* Who speaks in the lines on stderr, instead of "remora". Not copied. At start-up, before there are
+ * other threads. */
+void log_set_name(const char *name);
+
 /* Lines go to `sink` from now on; NULL is the default, stderr. */
 void log_set_sink(log_sink sink, void *context);
 

@@ -91,7 +91,9 @@ static enum rmr_status open_socket(struct greeter *greeter, const char *address)
 	if (greeter->socket >= 0)
 		return RMR_OK;
 	if (error == EADDRINUSE)
-		return error_errno(RMR_ADDRESS_IN_USE, error, "another program listens there");
+		return error_errno(RMR_ADDRESS_IN_USE, error,
+				   "another program listens there; stop it, or take another "
+				   "port (0 picks a free one)");
 	if (error == EADDRNOTAVAIL)
 		return error_errno(RMR_BAD_ADDRESS, error,
 				   "this machine has no such address; '*:port' takes all it has");

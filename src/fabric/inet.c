@@ -65,6 +65,11 @@ enum rmr_status inet_resolve(const char *address, bool passive, struct addrinfo 
 	if (host[0] == '\0' || strcmp(host, "*") == 0)
 		node = NULL;
 	error = getaddrinfo(node, port, &hints, list);
+	if (error != 0 && strcmp(host, "localhost") == 0) {
+		/* Without /etc/hosts, as in a bare chroot, nobody knows it; but it is always us. */
+		hints.ai_flags &= ~AI_PASSIVE;
+		error = getaddrinfo(NULL, port, &hints, list);
+	}
 	if (error == EAI_SYSTEM)
 		return error_errno(RMR_BAD_ADDRESS, errno, "cannot resolve '%s'", host);
 	if (error != 0)

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define SYSTEM_DIRECTORY "/run/remora"
-
 bool shm_directory_at(unsigned index, char *directory, size_t size, bool *callers_only)
 {
 	const char *chosen = getenv("REMORA_SHM_DIR"), *runtime = getenv("XDG_RUNTIME_DIR");
@@ -21,7 +19,7 @@ bool shm_directory_at(unsigned index, char *directory, size_t size, bool *caller
 	else if (!root && index == (session ? 1 : 0))
 		length = snprintf(directory, size, "/tmp/remora-%u", (unsigned)geteuid());
 	else if (index == (root ? 0 : session ? 2 : 1)) {
-		length = snprintf(directory, size, "%s", SYSTEM_DIRECTORY);
+		length = snprintf(directory, size, "%s", SHM_SYSTEM_DIRECTORY);
 		*callers_only = !root;
 	}
 	return length > 0 && (size_t)length < size;

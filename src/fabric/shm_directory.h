@@ -8,7 +8,8 @@
  *
  * A listener takes the first that fits its user, a caller looks through all. In /tmp anybody could
  * have made the directory, and planted a socket there: so a user's own must be the user's, and
- * closed to the writing of others, for listeners and callers alike.
+ * closed to the writing of others, for listeners and callers alike. In /run only root can have made
+ * it, and may have given it to the user of a service: callers trust that.
  */
 #ifndef FABRIC_SHM_DIRECTORY_H
 #define FABRIC_SHM_DIRECTORY_H
@@ -16,6 +17,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/stat.h>
+
+#define SHM_SYSTEM_DIRECTORY "/run/remora"
 
 /* The index-th directory for this user. False when there are no more. Where a listener may not make
  * its socket (a user in /run/remora), *callers_only is set. */

@@ -37,10 +37,12 @@ static uint32_t agree_on_window(const struct session *session, uint32_t wanted)
 
 static void take_hello(struct session *session, const struct kv_hello *hello)
 {
-	const struct kv_server *server = session->worker->server;
-	struct kv_challenge challenge = {.op = KV_OP_CHALLENGE,
-					 .needs_proof = server->secret.length > 0};
+	struct kv_challenge challenge = {.op = KV_OP_CHALLENGE};
+	struct server_keys keys;
 
+	keys_copy(session->worker->server, &keys);
+	challenge.needs_proof = keys.write.length > 0;
+	keys_wipe(&keys);
 	if (session->max_reply < KV_MIN_REPLY) {
 		session_violation(session, "a client that cannot take long enough replies");
 		return;
@@ -58,17 +60,16 @@ static void take_hello(struct session *session, const struct kv_hello *hello)
 		session->state = SESSION_PROOF;
 }
 
-/* Which secret the client knows; NULL: none. Without any secret it need not. */
-static const struct kv_secret *check_proof(struct session *session, const struct kv_proof *proof)
+/* Which of the two secrets the client knows; NULL: none. */
+static const struct kv_secret *check_proof(struct session *session, const struct kv_proof *proof,
+					   const struct server_keys *keys)
 {
-	const struct kv_server *server = session->worker->server;
-
-	if (kv_proof_is_right(&server->secret, KV_CLIENT_PROVES, session->client_nonce,
+	if (kv_proof_is_right(&keys->write, KV_CLIENT_PROVES, session->client_nonce,
 			      session->server_nonce, proof->proof))
-		return &server->secret;
-	if (kv_proof_is_right(&server->read_secret, KV_CLIENT_PROVES, session->client_nonce,
+		return &keys->write;
+	if (kv_proof_is_right(&keys->read, KV_CLIENT_PROVES, session->client_nonce,
 			      session->server_nonce, proof->proof))
-		return &server->read_secret;
+		return &keys->read;
 	return NULL;
 }
 
@@ -106,10 +107,9 @@ static void grant(struct session *session, struct kv_welcome *welcome)
 		log_warn_limited("%s: cannot count by itself: %s", session->peer, error_chain());
 }
 
-static void welcome(struct session *session, const struct kv_secret *secret)
+static void welcome(struct session *session, const struct kv_secret *secret, bool writes)
 {
 	struct kv_server *server = session->worker->server;
-	bool writes = secret == NULL || secret == &server->secret;
 	struct kv_welcome message = {
 		.op = KV_OP_WELCOME,
 		.window = session->window,
@@ -141,17 +141,19 @@ static void welcome(struct session *session, const struct kv_secret *secret)
 static void take_proof(struct session *session, const struct kv_proof *proof)
 {
 	const struct kv_secret *secret = NULL;
+	struct server_keys keys;
 
-	if (session->worker->server->secret.length) {
-		secret = check_proof(session, proof);
-		if (!secret) {
-			log_warn_limited("%s: does not know the key", session->peer);
-			counter_add(&session->worker->counters.refused, 1);
-			session_leave(session, KV_DENIED, "the key is wrong, or there is none");
-			return;
-		}
+	keys_copy(session->worker->server, &keys);
+	if (keys.write.length)
+		secret = check_proof(session, proof, &keys);
+	if (keys.write.length && !secret) {
+		log_warn_limited("%s: does not know the key", session->peer);
+		counter_add(&session->worker->counters.refused, 1);
+		session_leave(session, KV_DENIED, "the key is wrong, or there is none");
+	} else {
+		welcome(session, secret, secret != &keys.read);
 	}
-	welcome(session, secret);
+	keys_wipe(&keys);
 }
 
 void greeting_arrived(struct session *session, const void *message, size_t length)

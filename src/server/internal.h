@@ -34,6 +34,7 @@
 #define SERVER_MAX_DRAFTS  4u
 #define SERVER_ADDRESS	   256u
 #define SERVER_REASON	   512u
+#define SERVER_SUMMARY	   1024u
 
 /* Of one connection: replies that may be posted and not completed beyond two windows, as not every
  * one is signaled; and operations beyond four, for the pushes among them. */
@@ -418,12 +419,19 @@ static inline enum store_condition request_condition(const struct kv_request *he
  * The server (server.c, options.c, listen.c, acceptor.c, housekeeper.c)
  */
 
+struct server_keys {
+	struct kv_secret write; /* to read and write; length 0: everybody may */
+	struct kv_secret read;	/* to read; length 0: there is none */
+};
+
 struct kv_server {
+	/* The keys may change while the server runs. */
+	pthread_mutex_t keys_lock;
+	struct server_keys keys;
+
 	/* Constant after create. The strings are gone: listen_plan() has used them. */
 	struct kv_server_options options;
 	char address[SERVER_ADDRESS];
-	struct kv_secret secret;      /* to read and write */
-	struct kv_secret read_secret; /* to read */
 	struct rmr_arena *arena;
 	struct rmr_arena *cells_arena;
 	struct store *store;
@@ -457,6 +465,7 @@ struct kv_server {
 	uint64_t ticket;
 
 	char *paths_text; /* of the last kv_server_paths() */
+	char summary[SERVER_SUMMARY];
 };
 
 /* What kv_server_error() says. Return `status`. */
@@ -465,6 +474,17 @@ __attribute__((cold)) int server_fail_rmr(enum rmr_status status);
 
 /* Fills in defaults and checks. Reads the keys. */
 int options_take(struct kv_server *server, const struct kv_server_options *options);
+/* What the keys are now. Any thread. Wipe the copy. */
+void keys_copy(struct kv_server *server, struct server_keys *keys);
+void keys_wipe(struct server_keys *keys);
+
+/* memory.c: whether this machine has as much. */
+int memory_check(const struct kv_server_options *options);
+/* Takes the memory, and touches it if that was asked for or is needed anyway. */
+int memory_open(struct kv_server *server);
+/* Tells the program, if it wants to know. KV_TIMEOUT: it gives up. */
+int memory_progress(const struct kv_server *server, const char *what, uint64_t done,
+		    uint64_t total);
 
 /* Finds out which paths there are to be, and opens their devices. */
 int listen_plan(struct kv_server *server, const struct kv_server_options *options);

@@ -83,12 +83,21 @@ static enum rmr_status path_register(struct kv_server *server, struct server_pat
 
 int listen_register(struct kv_server *server)
 {
+	uint64_t size = rmr_arena_size(server->arena), done = 0, total = 0;
+
+	for (unsigned i = 0; i < server->path_count; i++)
+		total += server->paths[i].device && server->paths[i].kind == PATH_VERBS ? size : 0;
 	for (unsigned i = 0; i < server->path_count; i++) {
 		struct server_path *path = &server->paths[i];
 		enum rmr_status status;
+		char what[SERVER_ADDRESS];
 
 		if (!path->device)
 			continue;
+		snprintf(what, sizeof(what), "registering memory with %s", path->name);
+		if (path->kind == PATH_VERBS && memory_progress(server, what, done, total) != KV_OK)
+			return KV_TIMEOUT;
+		done += path->kind == PATH_VERBS ? size : 0;
 		status = path_register(server, path);
 		if (status != RMR_OK) {
 			int failed = path_give_up(path, status);
@@ -159,18 +168,55 @@ static struct rmr_listener *find_host(struct kv_server *server, const struct ser
 	return NULL;
 }
 
-static int path_listen(struct kv_server *server, struct server_path *path)
+/* By RDMA CM every address at once ("*") takes the port from the other adapters. Is there one? */
+static bool is_in_the_way(const struct kv_server *server, const struct server_path *path)
+{
+	if (path->kind != PATH_VERBS || path->by_socket || path->address[0] ||
+	    strcmp(server->address, "*") != 0)
+		return false;
+	for (unsigned i = 0; i < server->path_count; i++) {
+		const struct server_path *other = &server->paths[i];
+
+		if (other != path && other->device && other->kind == PATH_VERBS &&
+		    !other->by_socket)
+			return true;
+	}
+	return false;
+}
+
+/* Opens the listener; at the adapter's own address where several adapters share the port. That is
+ * asked for by listening at any port for a moment. */
+static enum rmr_status open_listener(struct kv_server *server, struct server_path *path,
+				     const char *address)
 {
 	struct rmr_listener_options options = {.any_user = server->options.any_user,
 					       .socket_mode = server->options.any_user ? 0666 : 0,
 					       .beside = find_host(server, path)};
+	const char *told;
+	char own[2 * SERVER_ADDRESS];
+	enum rmr_status status;
+
+	if (!is_in_the_way(server, path))
+		return rmr_listener_open(path->device, address, &options, &path->listener);
+	status = rmr_listener_open(path->device, "*:0", &options, &path->listener);
+	if (status != RMR_OK)
+		return status;
+	told = rmr_listener_address(path->listener);
+	snprintf(own, sizeof(own), "%.*s:%d", (int)(strrchr(told, ':') - told), told, server->port);
+	rmr_listener_close(path->listener);
+	path->listener = NULL;
+	return rmr_listener_open(path->device, own, &options, &path->listener);
+}
+
+static int path_listen(struct kv_server *server, struct server_path *path)
+{
 	char address[2 * SERVER_ADDRESS];
 	enum rmr_status status;
 
 	if (!path->device || path->listener)
 		return KV_OK;
 	find_address(server, path, address);
-	status = rmr_listener_open(path->device, address, &options, &path->listener);
+	status = open_listener(server, path, address);
 	if (status != RMR_OK)
 		return path_give_up(path, status);
 	path->reason[0] = '\0';
@@ -189,23 +235,30 @@ static unsigned turn_of(const struct server_path *path)
 
 static int check_listeners(const struct kv_server *server)
 {
-	bool any = false, verbs = false;
-	const char *reason = "", *verbs_reason = "there is no adapter";
+	unsigned verbs = 0;
+	bool any = false;
+	const char *reason = NULL, *verbs_reason = "there is no adapter";
 
 	for (unsigned i = 0; i < server->path_count; i++) {
 		const struct server_path *path = &server->paths[i];
 
 		any |= path->listener != NULL;
-		verbs |= path->listener && path->kind == PATH_VERBS;
+		verbs += path->listener && path->kind == PATH_VERBS;
 		if (!path->listener && path->kind == PATH_VERBS)
 			verbs_reason = path->reason;
-		if (!path->listener)
+		/* Of tcp if it can be: that is there, so something can be done about it. */
+		if (!path->listener && (!reason || path->kind == PATH_TCP))
 			reason = path->reason;
 	}
 	if (server->verbs_wanted && !verbs)
 		return server_fail(KV_UNSUPPORTED, "cannot listen by verbs: %s", verbs_reason);
+	if (verbs < server->options.adapters)
+		return server_fail(KV_UNSUPPORTED,
+				   "%u adapters are wanted, and %u can be listened at: %s",
+				   server->options.adapters, verbs, verbs_reason);
 	if (!any)
-		return server_fail(KV_INTERNAL, "there is nothing to listen by: %s", reason);
+		return server_fail(KV_INTERNAL, "there is nothing to listen by: %s",
+				   reason ? reason : "");
 	return KV_OK;
 }
 

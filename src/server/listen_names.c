@@ -41,27 +41,38 @@ static int add_adapter(struct kv_server *server, const char *name, bool named)
 	return KV_OK;
 }
 
-/* All adapters of the machine, those that cannot be used included, for their reasons. */
+/* All adapters of the machine, or as many as are wanted. Those that cannot be used are included,
+ * for their reasons. */
 static int add_adapters(struct kv_server *server)
 {
 	struct rmr_device_entry entries[MAX_ENTRIES];
 	size_t count = rmr_device_list(entries, MAX_ENTRIES);
+	unsigned wanted = server->options.adapters, usable = 0;
+	const char *reason = NULL;
 
 	for (size_t i = 0; i < count && i < MAX_ENTRIES; i++) {
 		struct server_path *path;
 
 		if (strncmp(entries[i].name, "verbs", 5) != 0)
 			continue;
+		if (entries[i].usable && wanted && usable == wanted)
+			continue;
 		if (entries[i].usable) {
+			usable++;
 			if (server->path_count < SERVER_MAX_PATHS - 1 &&
 			    add_adapter(server, entries[i].name, false) != KV_OK)
 				return KV_INVALID;
 			continue;
 		}
+		reason = entries[i].reason;
 		path = add_path(server, PATH_VERBS, entries[i].name);
 		if (path)
 			snprintf(path->reason, sizeof(path->reason), "%s", entries[i].reason);
 	}
+	if (usable < wanted)
+		return server_fail(KV_UNSUPPORTED,
+				   "%u adapters are wanted, and %u can be used here%s%s", wanted,
+				   usable, reason ? ": " : "", reason ? reason : "");
 	return KV_OK;
 }
 
@@ -160,6 +171,20 @@ static void drop_cm(char *item)
 		memmove(found, found + 3, strlen(found + 3) + 1);
 }
 
+/* A list may name adapters itself: then it must name as many as are wanted. */
+static int check_adapters(const struct kv_server *server)
+{
+	unsigned wanted = server->options.adapters, named = 0;
+
+	for (unsigned i = 0; i < server->path_count; i++)
+		named += server->paths[i].kind == PATH_VERBS && !server->paths[i].reason[0];
+	if (wanted && named != wanted)
+		return server_fail(KV_INVALID,
+				   "%u adapters are wanted, and the list of where to listen has %u",
+				   wanted, named);
+	return KV_OK;
+}
+
 int listen_parse(struct kv_server *server, const struct kv_server_options *options)
 {
 	const char *list = options && options->listen ? options->listen : NULL;
@@ -177,5 +202,5 @@ int listen_parse(struct kv_server *server, const struct kv_server_options *optio
 	}
 	if (status == KV_OK && server->path_count == 0)
 		return server_fail(KV_INVALID, "the list of where to listen is empty");
-	return status;
+	return status == KV_OK ? check_adapters(server) : status;
 }

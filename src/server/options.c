@@ -60,6 +60,9 @@ static int check(const struct kv_server_options *options)
 	if (options->memory < STORE_MIN_SIZE)
 		return server_fail(KV_INVALID, "%zu bytes of memory: the least is %zu",
 				   options->memory, STORE_MIN_SIZE);
+	if (options->adapters && options->device && *options->device && options->adapters != 1)
+		return server_fail(KV_INVALID, "one adapter (%s) and %u adapters: leave out one",
+				   options->device, options->adapters);
 	if (options->window < KV_MIN_WINDOW)
 		return server_fail(KV_INVALID, "a window of %u: the smallest is %u",
 				   options->window, KV_MIN_WINDOW);
@@ -86,21 +89,48 @@ static int check(const struct kv_server_options *options)
 	return KV_OK;
 }
 
-static int read_keys(struct kv_server *server, const struct kv_server_options *options)
+static int read_keys(struct server_keys *keys, const char *key_file, const char *read_key_file)
 {
-	if (options->read_key_file && !options->key_file)
+	*keys = (struct server_keys){0};
+	if (read_key_file && !key_file)
 		return server_fail(KV_INVALID, "a key to read and none to write: nobody could put "
 					       "anything there; give a key file, too");
-	if (options->key_file && kv_secret_read(&server->secret, options->key_file) != RMR_OK)
+	if (key_file && kv_secret_read(&keys->write, key_file) != RMR_OK)
 		return server_fail_rmr(error_status());
-	if (options->read_key_file &&
-	    kv_secret_read(&server->read_secret, options->read_key_file) != RMR_OK)
+	if (read_key_file && kv_secret_read(&keys->read, read_key_file) != RMR_OK)
 		return server_fail_rmr(error_status());
-	if (server->read_secret.length == server->secret.length && server->secret.length &&
-	    memcmp(server->secret.bytes, server->read_secret.bytes, server->secret.length) == 0)
-		return server_fail(KV_INVALID, "%s and %s hold the same key", options->key_file,
-				   options->read_key_file);
+	if (keys->read.length == keys->write.length && keys->write.length &&
+	    memcmp(keys->write.bytes, keys->read.bytes, keys->write.length) == 0)
+		return server_fail(KV_INVALID, "%s and %s hold the same key", key_file,
+				   read_key_file);
 	return KV_OK;
+}
+
+int kv_server_read_keys(kv_server_t *server, const char *key_file, const char *read_key_file)
+{
+	struct server_keys keys;
+	int status = read_keys(&keys, key_file, read_key_file);
+
+	if (status == KV_OK) {
+		pthread_mutex_lock(&server->keys_lock);
+		server->keys = keys;
+		pthread_mutex_unlock(&server->keys_lock);
+	}
+	keys_wipe(&keys);
+	return status;
+}
+
+void keys_copy(struct kv_server *server, struct server_keys *keys)
+{
+	pthread_mutex_lock(&server->keys_lock);
+	*keys = server->keys;
+	pthread_mutex_unlock(&server->keys_lock);
+}
+
+void keys_wipe(struct server_keys *keys)
+{
+	kv_secret_wipe(&keys->write);
+	kv_secret_wipe(&keys->read);
 }
 
 int options_take(struct kv_server *server, const struct kv_server_options *options)
@@ -121,5 +151,7 @@ int options_take(struct kv_server *server, const struct kv_server_options *optio
 	else
 		snprintf(server->address, sizeof(server->address), "%s", address);
 	status = check(options);
-	return status == KV_OK ? read_keys(server, options) : status;
+	if (status != KV_OK)
+		return status;
+	return kv_server_read_keys(server, options->key_file, options->read_key_file);
 }

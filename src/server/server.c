@@ -56,20 +56,6 @@ int server_fail_rmr(enum rmr_status status)
  * Create and destroy
  */
 
-static enum rmr_status open_arenas(struct kv_server *server)
-{
-	const struct kv_server_options *options = &server->options;
-	unsigned flags = (options->huge_pages ? RMR_ARENA_HUGE : 0) |
-			 (options->prefault ? RMR_ARENA_PREFAULT : 0);
-	enum rmr_status status = rmr_arena_open(options->memory, flags, &server->arena);
-
-	if (status != RMR_OK)
-		return error_context(status, "memory of the store");
-	status = rmr_arena_open((size_t)options->counters * sizeof(uint64_t), RMR_ARENA_PEERS_WRITE,
-				&server->cells_arena);
-	return error_context(status, "memory of the counters");
-}
-
 /* Whether some client can be given the cells. */
 static bool cells_are_shared(const struct kv_server *server)
 {
@@ -121,13 +107,14 @@ int kv_server_create(const kv_server_options_t *options, kv_server_t **result)
 	server->keep_stop_fd = -1;
 	pthread_mutex_init(&server->times_past.lock, NULL);
 	atomic_store(&server->cells_epoch, 1);
+	pthread_mutex_init(&server->keys_lock, NULL);
 	status = options_take(server, options);
 	if (status == KV_OK)
 		status = listen_plan(server, options);
+	if (status == KV_OK)
+		status = memory_open(server);
 	if (status == KV_OK) {
-		opened = open_arenas(server);
-		if (opened == RMR_OK)
-			opened = open_store(server);
+		opened = open_store(server);
 		status = opened == RMR_OK ? listen_register(server) : server_fail_rmr(opened);
 	}
 	if (status != KV_OK) {
@@ -150,8 +137,8 @@ void kv_server_destroy(kv_server_t *server)
 	store_destroy(server->store);
 	rmr_arena_close(server->cells_arena);
 	rmr_arena_close(server->arena);
-	kv_secret_wipe(&server->secret);
-	kv_secret_wipe(&server->read_secret);
+	keys_wipe(&server->keys);
+	pthread_mutex_destroy(&server->keys_lock);
 	free(server->paths_text);
 	pthread_mutex_destroy(&server->times_past.lock);
 	free(server);

@@ -118,6 +118,11 @@ static void test_stderr_line(void)
 	CHECK_EQ(used, 15);
 	snprintf(expected, sizeof(expected), " remora[%d] WARN  the answer is 42\n", (int)getpid());
 	CHECK_STR(text + used, expected);
+	log_set_name("cache-1");
+	read_stderr(warn_once, text, sizeof(text));
+	snprintf(expected, sizeof(expected), " cache-1[%d] WARN  the answer is 42\n",
+		 (int)getpid());
+	CHECK_STR(text + used, expected);
 }
 
 /* Lines from /bin/sh's child with the environment set: the level is read before main(). */

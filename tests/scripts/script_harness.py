@@ -11,6 +11,10 @@ class Failure(Exception):
     pass
 
 
+class Skip(Exception):
+    pass
+
+
 def write_tree(root, files, executable=False):
     for name, text in files.items():
         path = root / name
@@ -33,15 +37,18 @@ def run_tests(tests):
     # A repository around the temporary directory, if there were one, must not matter.
     os.environ.pop("GIT_DIR", None)
     os.environ["GIT_CEILING_DIRECTORIES"] = tempfile.gettempdir()
-    passed = failed = 0
+    passed = failed = skipped = 0
     for name, function, arguments in tests:
         with tempfile.TemporaryDirectory() as directory:
             try:
                 function(Path(directory), *arguments)
                 print(f"ok {name}")
                 passed += 1
+            except Skip as reason:
+                print(f"skip {name}: {reason}")
+                skipped += 1
             except Failure as failure:
                 print(f"FAIL {name}: {failure}")
                 failed += 1
-    print(f"{passed} passed, {failed} failed, 0 skipped")
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed else 0

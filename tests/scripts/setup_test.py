@@ -15,7 +15,7 @@ SETUP = ROOT / "scripts" / "setup"
 def package_names():
     """All packages that the script names, from its own lists."""
     text = SETUP.read_text()
-    lists = re.findall(r"^(required|optional|lab|bench|servers)='\n(.*?)^'", text, re.M | re.S)
+    lists = re.findall(r"^(required|optional|lab|bench|deb|servers)='\n(.*?)^'", text, re.M | re.S)
     return {name: [line.split()[0] for line in body.splitlines()] for name, body in lists}
 
 
@@ -114,6 +114,12 @@ def test_lab_failure_is_a_warning(root):
     expect_calls(calls, "update", "install cmake", "install perftest")
 
 
+def test_deb(root):
+    code, output, calls = run_setup(root, ["debootstrap", "ucx-utils", "perftest"], "deb")
+    expect(code, output, 0, "debootstrap", "bare Debian")
+    expect_calls(calls, "update", "install debootstrap")
+
+
 def test_required_failure(root):
     code, output, _ = run_setup(root, ["cmake"], apt_fails_for="cmake")
     expect(code, output, 1, "apt-get install cmake failed:", "broken")
@@ -127,15 +133,15 @@ def test_update_failure_is_a_warning(root):
 
 def test_wrong_use(root):
     code, output, calls = run_setup(root, [], "everything")
-    expect(code, output, 2, "usage: scripts/setup [bench|lab]")
+    expect(code, output, 2, "usage: scripts/setup [bench|deb|lab]")
     expect_calls(calls)
 
 
 TESTS = [(function.__name__.removeprefix("test_"), function, ()) for function in (
     test_nothing_missing, test_installs_the_missing, test_bench, test_servers_are_unpacked,
     test_servers_failure_is_a_warning, test_lab, test_lab_failure_is_a_warning,
-    test_optional_failure_is_a_warning, test_required_failure, test_update_failure_is_a_warning,
-    test_wrong_use)]
+    test_deb, test_optional_failure_is_a_warning, test_required_failure,
+    test_update_failure_is_a_warning, test_wrong_use)]
 
 if __name__ == "__main__":
     sys.exit(run_tests(TESTS))

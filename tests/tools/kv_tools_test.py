@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Drives the real kv-server, the examples that need a server, and the tour.
+"""Drives the examples that need a server, and the tour.
 
 usage: kv_tools_test.py BIN_DIRECTORY SOURCE_DIRECTORY [NAME...]
 
@@ -80,67 +80,6 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return str(probe.getsockname()[1])
-
-
-# ---------------------------------------------------------------- kv-server
-
-
-def test_server_says_where_it_listens():
-    with Server("--listen", "shm,tcp") as server:
-        lines = server.text().splitlines()
-        assert re.fullmatch(r"kv-server \(Remora\) \d+\.\d+\.\d+", lines[0]), lines
-        assert lines[1] == "memory: 64MB, ordinary pages, when full: evict", lines
-        assert any(line.startswith("shm: listening at ") for line in lines), lines
-        assert f"tcp: listening at 127.0.0.1:{server.port}" in lines, lines
-
-
-def test_memory_is_in_megabytes():
-    for text, shown in (("32", "32MB"), ("0.0625GiB", "64MB"), ("33554432B", "32MB")):
-        with Server("-m", text, "--on-full", "reject") as server:
-            assert f"memory: {shown}, ordinary pages, when full: reject" in server.text()
-
-
-def test_server_stops_by_signal():
-    for number in (signal.SIGTERM, signal.SIGINT):
-        with Server() as server:
-            sockets = re.findall(r"shm: listening at (\S+)", server.text())
-            assert server.stop(number) == 0, server.text()
-            assert "stopping" in server.text()
-            assert sockets and not os.path.exists(sockets[0]), sockets
-
-
-def test_server_statistics_by_signal():
-    with Server() as server:
-        server.expect(0, "OK\n", "put", "a", "b")
-        server.process.send_signal(signal.SIGUSR1)
-        end = time.monotonic() + 10
-        while "\nkeys 1\n" not in server.text():
-            assert time.monotonic() < end, server.text()
-            time.sleep(0.02)
-        server.expect(0, "b", "get", "a")
-
-
-def test_server_usage():
-    for text, *arguments in (("--memory", "-m", "many"), ("--memory", "-m", "0"),
-                             ("--port", "-p", "70000"), ("--on-full", "--on-full", "explode"),
-                             ("--frobnicate", "--frobnicate"), ("unexpected", "word")):
-        result = run("kv-server", *arguments)
-        assert result.returncode == 2 and text in result.stderr and not result.stdout, result
-        assert len(result.stderr.splitlines()) == 1, result
-    result = run("kv-server", "--help")
-    assert result.returncode == 0 and "grows by itself" in " ".join(result.stdout.split()), result
-
-
-def test_server_failures():
-    with Server() as server:
-        result = run("kv-server", "-a", "127.0.0.1", "-p", server.port, "--listen", "tcp")
-        assert result.returncode == 1 and server.port in result.stderr, result
-    result = run("kv-server", "-p", "0", "--key-file", "/nowhere/at-all")
-    assert result.returncode == 1 and "/nowhere/at-all" in result.stderr, result
-    result = run("kv-server", "-p", "0", "--listen", "carrier-pigeon")
-    assert result.returncode == 1 and "carrier-pigeon" in result.stderr, result
-
-
 
 
 # ---------------------------------------------------------------- examples and tour

@@ -13,6 +13,8 @@ from scenario import expect, run_scenarios
 PEER = "build/tests/lab_peer"
 LINK = "build/tests/lab_link"
 PERF = "build/bin/fabric-perf"
+KV_SERVER = "build/bin/kv-server"
+KV_CLIENT = "build/bin/kv-client"
 PORT = 7471
 DEAD_AFTER_MS = 2000
 # Half of dead_after for the adapter to give up in the best case; hosts are emulated, and slow.
@@ -229,6 +231,24 @@ def test_rails(pair):
     pair.a.run("rdma link delete rxe1")
 
 
+def test_rails_of_the_server(pair):
+    """kv-server listens by as many adapters as it is told to, each at its own address."""
+    set_up_rails(pair)
+    for count in (1, 2):
+        server = pair.a.start(f"{KV_SERVER} -p {PORT} -m 32 --num-domains {count}")
+        server.wait_for("\nready")
+        addresses = re.findall(r"verbs:rxe\d: listening at (\S+):", server.output())
+        expect(addresses == [pair.ADDRESS_A, "10.78.0.1"][:count], server.output())
+        for address in addresses:
+            call = f"{KV_CLIENT} -a {address} -p {PORT} -d verbs"
+            result = pair.b.run(f"{call} put key {address} && {call} get key", 60)
+            expect(result.code == 0 and address in result.output, f"{address}: {result}")
+        server.kill()
+    result = pair.a.run(f"{KV_SERVER} -p {PORT} -m 32 --num-domains 3", 60)
+    expect(result.code == 1 and "3 adapters are wanted" in result.output, f"three: {result}")
+    pair.a.run("rdma link delete rxe1")
+
+
 def test_host_vanishes(pair):
     start_server(pair, "verbs")
     client = start_caller(pair, "verbs", "idle")
@@ -246,8 +266,9 @@ SCENARIOS = [
     ("adapter_of_server_removed", test_adapter_of_server_removed),
     ("huge_pages", test_huge_pages),
     ("rails", test_rails),
+    ("rails_of_the_server", test_rails_of_the_server),
     ("host_vanishes", test_host_vanishes),
 ]
 
 if __name__ == "__main__":
-    sys.exit(run_scenarios(SCENARIOS, programs=[PEER, LINK, PERF]))
+    sys.exit(run_scenarios(SCENARIOS, programs=[PEER, LINK, PERF, KV_SERVER, KV_CLIENT]))

@@ -7,54 +7,52 @@
  * serving is done by threads of the library. The signals are blocked before any of those threads
  * begins, so that sigwait() here is the only one to see them, and no handler is needed.
  *
- * What is printed at the start goes to stdout: programs that start a server read the port from
- * there, and "ready" is the last line of it. Statistics go to stderr, as the log does.
+ * The order of the start is that of rights: the pid file, memory, keys and adapters as root if we
+ * are root, sockets as the user, and only then is it written down and told that the server is
+ * there. What is printed then goes to stdout; statistics go to stderr, as the log does.
  */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
-#include "base/size.h"
-#include "base/version.h"
-#include "options.h"
+#include "base/log.h"
+#include "server.h"
 
-enum { EXIT_FAILED = 1 };
+enum { EXIT_FAILED = 1, EXIT_WRONG = 2 };
 
-static int failed(void)
+static int failed(const char *message)
 {
-	fprintf(stderr, "kv-server: %s\n", kv_server_error());
+	screen_progress_end();
+	fprintf(stderr, "kv-server: %s\n", message);
 	return EXIT_FAILED;
 }
 
-static void print_start(kv_server_t *server, const kv_server_options_t *options)
-{
-	char size[SIZE_TEXT_LENGTH];
-
-	printf("kv-server (Remora) %s\n", REMORA_VERSION);
-	printf("memory: %s, %s pages, when full: %s\n", size_format(options->memory, size),
-	       options->huge_pages ? "huge" : "ordinary", options->reject ? "reject" : "evict");
-	printf("access: %s\n", options->key_file || options->read_key_file
-				       ? "with the shared key"
-				       : "everybody who can reach a path below");
-	printf("%s", kv_server_paths(server));
-	if (kv_server_port(server))
-		printf("port: %d\n", kv_server_port(server));
-	printf("ready\n");
-	fflush(stdout);
-}
-
-static void print_statistics(kv_server_t *server)
+static void print_statistics(kv_server_t *server, const char *node_id)
 {
 	char *text;
 
 	if (kv_server_stats(server, &text) != KV_OK) {
-		failed();
+		failed(kv_server_error());
 		return;
 	}
+	if (node_id)
+		fprintf(stderr, "node_id %s\n", node_id);
 	fprintf(stderr, "%s", text);
 	free(text);
+}
+
+/* The old keys stay if the new ones cannot be read. */
+static void read_keys(kv_server_t *server, const kv_server_options_t *options)
+{
+	if (!options->key_file)
+		log_info("SIGHUP: there are no key files to read");
+	else if (kv_server_read_keys(server, options->key_file, options->read_key_file) == KV_OK)
+		log_info("SIGHUP: the key files were read anew");
+	else
+		log_error("SIGHUP: the old keys stay: %s", kv_server_error());
 }
 
 /* Every client needs some descriptors: as many as are permitted. */
@@ -76,45 +74,113 @@ static void take_signals(sigset_t *ours)
 	sigaddset(ours, SIGTERM);
 	sigaddset(ours, SIGINT);
 	sigaddset(ours, SIGUSR1);
+	sigaddset(ours, SIGHUP);
 	sigprocmask(SIG_BLOCK, ours, NULL);
 }
 
 /* Returns the signal that asked for the end. */
-static int wait_for_end(kv_server_t *server, const sigset_t *ours)
+static int wait_for_end(kv_server_t *server, const sigset_t *ours,
+			const struct server_settings *settings)
 {
 	for (;;) {
 		int number;
 
 		if (sigwait(ours, &number))
 			continue;
-		if (number != SIGUSR1)
+		if (number == SIGUSR1)
+			print_statistics(server, settings->node_id);
+		else if (number == SIGHUP)
+			read_keys(server, &settings->server);
+		else
 			return number;
-		print_statistics(server);
 	}
+}
+
+static int check_config(const struct server_settings *settings)
+{
+	char message[SERVER_MESSAGE];
+	struct user user;
+
+	if (!user_find(settings->user, &user, message)) {
+		failed(message);
+		return EXIT_WRONG;
+	}
+	if (kv_server_check(&settings->server) != KV_OK) {
+		failed(kv_server_error());
+		return EXIT_WRONG;
+	}
+	server_print_settings();
+	return 0;
+}
+
+/* Start, with rights as they should be. False with a message. */
+static bool start(kv_server_t *server, const struct server_settings *settings,
+		  const struct user *user, const struct pid_file *file,
+		  char message[SERVER_MESSAGE])
+{
+	if (!user_begin(user, message))
+		return false;
+	if (kv_server_start(server) != KV_OK) {
+		snprintf(message, SERVER_MESSAGE, "%s", kv_server_error());
+		return false;
+	}
+	/* Without a list the program means: reachable. A port that is taken is no missing path. */
+	if (!settings->server.listen && kv_server_port(server) == 0) {
+		screen_find_reason(server, message);
+		return false;
+	}
+	return user_finish(user, message) && pid_file_write(file, message);
+}
+
+static int serve(kv_server_t *server, const struct server_settings *settings,
+		 const struct user *user, const struct pid_file *file, const sigset_t *ours)
+{
+	char message[SERVER_MESSAGE];
+	int number;
+
+	if (!start(server, settings, user, file, message))
+		return failed(message);
+	screen_print(server, settings);
+	notify_send("READY=1\nSTATUS=serving");
+	number = wait_for_end(server, ours, settings);
+	notify_send("STOPPING=1\nSTATUS=finishing what is under way");
+	printf("%s: stopping\n", strsignal(number));
+	fflush(stdout);
+	kv_server_stop(server);
+	return 0;
 }
 
 int main(int argc, char **argv)
 {
-	kv_server_options_t options;
+	struct server_settings settings;
+	char message[SERVER_MESSAGE];
+	struct pid_file file;
+	struct user user;
 	kv_server_t *server;
 	sigset_t ours;
-	int number;
+	bool is_stopped = false;
+	int result = 0;
 
-	server_parse(argc, argv, &options);
+	server_parse(argc, argv, &settings);
+	if (settings.check_config)
+		return check_config(&settings);
+	if (!user_find(settings.user, &user, message) ||
+	    !pid_file_take(&file, settings.pid_file, message))
+		return failed(message);
 	raise_descriptor_limit();
 	take_signals(&ours);
-	if (kv_server_create(&options, &server) != KV_OK)
-		return failed();
-	if (kv_server_start(server) != KV_OK) {
-		failed();
+	settings.server.progress = screen_progress;
+	settings.server.progress_argument = &is_stopped;
+	if (kv_server_create(&settings.server, &server) == KV_OK) {
+		screen_progress_end();
+		result = serve(server, &settings, &user, &file, &ours);
 		kv_server_destroy(server);
-		return EXIT_FAILED;
+	} else if (is_stopped) {
+		screen_progress_end();
+		printf("stopping before the start\n");
+	} else {
+		result = failed(kv_server_error());
 	}
-	print_start(server, &options);
-	number = wait_for_end(server, &ours);
-	printf("%s: stopping\n", strsignal(number));
-	fflush(stdout);
-	kv_server_stop(server);
-	kv_server_destroy(server);
-	return 0;
+	pid_file_remove(&file);
+	return result;
 }

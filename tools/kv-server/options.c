@@ -1,22 +1,28 @@
 /*
- * The command line of kv-server: see options.h.
+ * The command line of kv-server, and its configuration file, which has the same names.
  *
- * The short flags are those of seed 001. One of them asks for care: -m counts megabytes when it is
+ * The short flags are those of seed 001, and --memory-mb, --worker-threads and so on of seed 002:
+ * other names for the same variables. One of them asks for care: -m counts megabytes when it is
  * a bare number, as everywhere where a cache is started by hand, while all other sizes in this
  * project are bytes then. So it is taken as text, and read here.
+ *
+ * The command line is parsed to find the file, then the file, then the command line again: so it
+ * wins, whatever the order.
  *
  * 0 is the default of most fields of kv_server_options_t, and --help should tell the number that
  * it stands for. Those numbers are written down in the help texts, beside server.h's own comments.
  */
-#include "options.h"
-
+#include <ctype.h>
 #include <string.h>
 
+#include "base/config.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "base/size.h"
+#include "base/version.h"
 #include "kv/protocol.h"
+#include "server.h"
 
 #define MEBIBYTE	 UINT64_C(1048576)
 #define MEMORY_MAX	 (UINT64_C(1) << 46)
@@ -24,14 +30,17 @@
 #define CLIENTS_MAX	 1000000
 #define MESSAGE_MAX	 (UINT64_C(1) << 24)
 #define LANDING_MAX	 (UINT64_C(1) << 40)
+#define NODE_ID_MAX	 63
 #define EMPTY_TO_NULL(s) (*(s) ? (s) : NULL)
 
 static const char *const on_full_names[] = {"evict", "reject", NULL};
 
 static struct {
 	const char *address, *memory, *device, *listen, *key_file, *read_key_file;
-	uint64_t port, table, workers, max_clients, window, eager, inlined, landing;
-	bool huge, socket, any_user, zero_freed, prefault;
+	const char *config, *node_id, *pid_file, *user, *grpc;
+	uint64_t port, table, workers, max_clients, window, eager, inlined, landing, domains;
+	bool huge, socket, any_user, zero_freed, prefault, check_config;
+	bool grpc_given;
 	int on_full, log_level;
 } args = {
 	.address = "",
@@ -40,10 +49,22 @@ static struct {
 	.listen = "",
 	.key_file = "",
 	.read_key_file = "",
+	.config = "",
+	.node_id = "",
+	.pid_file = "",
+	.user = "",
+	.grpc = "",
 	.port = KV_DEFAULT_PORT,
 };
 
 static const struct option_spec specs[] = {
+	OPTION_STRING("config", 'c', &args.config,
+		      "read options from this file, as lines 'name = value' with the long names; "
+		      "what the command line says counts more",
+		      .metavar = "FILE"),
+	OPTION_FLAG("check-config", 0, &args.check_config,
+		    "check options, key files and addresses, print what would be in effect, and "
+		    "end: with 0, or with 2 if something is wrong"),
 	OPTION_STRING("address", 'a', &args.address,
 		      "listen at this host or IP address; the default is every one",
 		      .metavar = "HOST"),
@@ -52,21 +73,30 @@ static const struct option_spec specs[] = {
 	OPTION_STRING("memory", 'm', &args.memory,
 		      "memory of the store, its index included: a number of megabytes, or 1GiB",
 		      .metavar = "SIZE"),
+	OPTION_STRING("memory-mb", 0, &args.memory, "the same as --memory", .metavar = "SIZE"),
 	OPTION_FLAG("hugepages", 'H', &args.huge, "huge pages, or ordinary ones with a warning"),
 	OPTION_FLAG("socket", 'S', &args.socket,
 		    "verbs: connect by exchanging queue pair numbers over TCP, instead of RDMA CM"),
 	OPTION_STRING("device", 'd', &args.device, "verbs: this adapter alone, such as mlx5_0",
 		      .metavar = "NAME"),
+	OPTION_UINT("num-domains", 0, &args.domains,
+		    "verbs: use so many adapters, each a path of its own, and do not start with "
+		    "fewer; 0 means all that work"),
 	OPTION_UINT("table", 't', &args.table,
 		    "how many keys to expect; nothing follows from it, for the index grows by "
 		    "itself, without a pause"),
 	OPTION_UINT("workers", 'w', &args.workers,
 		    "threads that serve clients; 0 means half the cores, at least 1",
 		    .max = WORKERS_MAX),
+	OPTION_UINT("worker-threads", 0, &args.workers, "the same as --workers",
+		    .max = WORKERS_MAX),
 	OPTION_STRING("listen", 'L', &args.listen,
 		      "the paths to listen by, such as shm,tcp or shm:NAME,tcp://HOST:PORT or "
 		      "verbs:mlx5_0; of these all must work. The default is all that are here",
 		      .metavar = "LIST"),
+	OPTION_STRING("listen-addr", 0, &args.grpc,
+		      "the address of the gRPC service, which this version has not: refused",
+		      .metavar = "HOST:PORT", .given = &args.grpc_given),
 	OPTION_CHOICE("on-full", 0, &args.on_full, on_full_names,
 		      "when memory is full: drop what was not used lately, or refuse to put"),
 	OPTION_STRING("key-file", 'k', &args.key_file,
@@ -89,6 +119,16 @@ static const struct option_spec specs[] = {
 		    .max = MESSAGE_MAX),
 	OPTION_SIZE("landing-size", 0, &args.landing,
 		    "buffer for one client's longer puts; 0 means 4MB", .max = LANDING_MAX),
+	OPTION_STRING("node-id", 0, &args.node_id,
+		      "the name of this server in its log, its statistics and its first screen",
+		      .metavar = "NAME"),
+	OPTION_STRING("pid-file", 0, &args.pid_file,
+		      "write the process's number here while serving; refused if another server "
+		      "that lives has the file",
+		      .metavar = "FILE"),
+	OPTION_STRING("user", 'u', &args.user,
+		      "become this user when memory, keys and ports are had; for root",
+		      .metavar = "NAME[:GROUP]"),
 	OPTION_CHOICE("log-level", 'l', &args.log_level, log_level_names,
 		      "what is told on stderr; REMORA_LOG is the default"),
 };
@@ -102,11 +142,13 @@ static const struct options_program program = {
 	.examples = "signals:\n"
 		    "  SIGTERM, SIGINT   finish what is under way, tell the clients, and end\n"
 		    "  SIGUSR1           print statistics\n"
+		    "  SIGHUP            read the key files anew\n"
 		    "examples:\n"
 		    "  kv-server -m 1024                     a gigabyte, port 12345\n"
 		    "  kv-server -a 10.0.0.5 -m 64GiB -H -w 8\n"
 		    "  kv-server --listen shm,tcp://127.0.0.1 --key-file /etc/remora.key\n"
-		    "exit codes: 0 ended by a signal, 1 failed, 2 wrong usage\n",
+		    "  kv-server --config /etc/remora/kv-server.conf --check-config\n"
+		    "exit codes: 0 ended by a signal, 1 failed, 2 wrong usage or configuration\n",
 };
 
 static uint64_t parse_memory(const char *text)
@@ -122,19 +164,55 @@ static uint64_t parse_memory(const char *text)
 	return bytes;
 }
 
-void server_parse(int argc, char **argv, kv_server_options_t *options)
-{
-	struct options_result result;
+/* Not in a file: they are about files. */
+static const char *const command_line_only[] = {"config", "check-config", NULL};
+/* Nor shown: other names, and what is refused. */
+static const char *const not_shown[] = {"config",      "check-config",	 "memory-mb",
+					"listen-addr", "worker-threads", NULL};
 
-	args.log_level = (int)log_get_level();
-	options_parse_or_exit(&program, argc, argv, &result);
-	log_set_level((enum log_level)args.log_level);
+/* What the table cannot express. */
+static void check_settings(void)
+{
+	if (args.grpc_given)
+		options_fail(&program,
+			     "--listen-addr: this version has no gRPC service; clients of Remora "
+			     "come by --address and --port");
+	if (args.domains > UINT16_MAX)
+		options_fail(&program, "--num-domains: no machine has %llu adapters",
+			     (unsigned long long)args.domains);
+	if (strlen(args.node_id) > NODE_ID_MAX)
+		options_fail(&program, "--node-id: a name has at most %d letters", NODE_ID_MAX);
+	for (const char *letter = args.node_id; *letter; letter++) {
+		if (!isgraph((unsigned char)*letter))
+			options_fail(&program, "--node-id: a name has no blanks and no control "
+					       "characters");
+	}
+}
+
+static void read_config(void)
+{
+	static char *text; /* the options' strings point into it */
+	char message[OPTIONS_MESSAGE_SIZE];
+
+	if (*args.config && !config_read(&program, command_line_only, args.config, &text, message))
+		options_fail(&program, "%s", message);
+}
+
+void server_print_settings(void)
+{
+	printf("# kv-server %s: all is well. In effect would be:\n", REMORA_VERSION);
+	config_write(&program, not_shown, stdout);
+}
+
+static void fill_in(kv_server_options_t *options)
+{
 	*options = (kv_server_options_t){
 		.listen = EMPTY_TO_NULL(args.listen),
 		.address = EMPTY_TO_NULL(args.address),
 		.port = args.port ? (int)args.port : -1,
 		.socket_mode = args.socket,
 		.device = EMPTY_TO_NULL(args.device),
+		.adapters = (unsigned)args.domains,
 		.any_user = args.any_user,
 		.memory = parse_memory(args.memory),
 		.huge_pages = args.huge,
@@ -150,4 +228,25 @@ void server_parse(int argc, char **argv, kv_server_options_t *options)
 		.key_file = EMPTY_TO_NULL(args.key_file),
 		.read_key_file = EMPTY_TO_NULL(args.read_key_file),
 	};
+}
+
+void server_parse(int argc, char **argv, struct server_settings *settings)
+{
+	struct options_result result;
+
+	args.log_level = (int)log_get_level();
+	options_parse_or_exit(&program, argc, argv, &result);
+	read_config();
+	options_parse_or_exit(&program, argc, argv, &result);
+	check_settings();
+	log_set_level((enum log_level)args.log_level);
+	*settings = (struct server_settings){
+		.node_id = EMPTY_TO_NULL(args.node_id),
+		.pid_file = EMPTY_TO_NULL(args.pid_file),
+		.user = EMPTY_TO_NULL(args.user),
+		.check_config = args.check_config,
+	};
+	if (settings->node_id)
+		log_set_name(settings->node_id);
+	fill_in(&settings->server);
 }

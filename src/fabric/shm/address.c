@@ -96,7 +96,7 @@ enum rmr_status shm_address_to_connect(const char *address, unsigned index,
 		return not_a_name(address);
 	if (!shm_directory_at(index, directory, sizeof(directory), &callers_only))
 		return RMR_AGAIN;
-	if (!callers_only)
+	if (!callers_only && strcmp(directory, SHM_SYSTEM_DIRECTORY) != 0)
 		status = check_directory(directory);
 	return status == RMR_OK ? join(path, directory, address) : status;
 }

@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""What `make install` and `cpack -G DEB` put where, from a build that is there.
+
+usage: package_test.py BUILD_DIRECTORY
+
+Nothing is installed by this test: one goes below a directory of its own, the other is only read.
+scripts/test-deb installs the package for real, in a bare Debian.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+from script_harness import ROOT, Failure, Skip, run_tests
+
+BUILD = sys.argv[1]
+PROGRAMS = ["fabric-perf", "kv-client", "kv-server", "store-perf"]
+HEADERS = sorted(path.name for path in (ROOT / "include" / "remora").glob("*.h"))
+
+
+def run(*command, **more):
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False,
+                            **more)
+    if result.returncode != 0:
+        raise Failure(f"{command}: {result.returncode} {result.stdout} {result.stderr}")
+    return result.stdout
+
+
+def check_files(files, prefix, sysconf):
+    """`files` are absolute names."""
+    expected = [f"{prefix}/bin/{name}" for name in PROGRAMS]
+    expected += [f"{prefix}/include/remora/{name}" for name in HEADERS]
+    expected += [f"{prefix}/share/man/man1/{name}.1" for name in PROGRAMS]
+    for library in ("remora", "remora-server"):
+        expected += [f"{prefix}/lib/lib{library}.so", f"{prefix}/lib/lib{library}.so.0",
+                     f"{prefix}/lib/pkgconfig/{library}.pc"]
+    expected += [f"{prefix}/lib/systemd/system/kv-server.service",
+                 f"{prefix}/share/doc/remora/copyright",
+                 f"{prefix}/share/doc/remora/examples/kv-server.conf",
+                 f"{sysconf}/remora/kv-server.conf"]
+    missing = [name for name in expected if name not in files]
+    if missing:
+        raise Failure(f"missing: {missing}; there are {sorted(files)}")
+    roots = (f"{prefix}/", f"{sysconf}/remora/")
+    stray = [name for name in files if not name.startswith(roots) or name.endswith(".a")]
+    if stray:
+        raise Failure(f"not expected: {stray}")
+
+
+def check_places(root, prefix, sysconf):
+    """Files that name others name them as they will be."""
+    unit = (root / f"{prefix[1:]}/lib/systemd/system/kv-server.service").read_text()
+    start = f"\nExecStart={prefix}/bin/kv-server --config {sysconf}/remora/kv-server.conf\n"
+    if start not in unit or "@BINDIR@" in unit or "@SYSCONFDIR@" in unit:
+        raise Failure(f"the unit does not start {prefix}/bin/kv-server: {unit}")
+    for library in ("remora", "remora-server"):
+        text = (root / f"{prefix[1:]}/lib/pkgconfig/{library}.pc").read_text()
+        if f"prefix={prefix}\n" not in text or f"-l{library}\n" not in text:
+            raise Failure(f"{library}.pc: {text}")
+
+
+def list_files(root):
+    return {"/" + os.path.relpath(os.path.join(directory, name), root)
+            for directory, _, names in os.walk(root) for name in names}
+
+
+def install(root):
+    run("cmake", "--install", BUILD, "--prefix", "/opt/remora",
+        env={**os.environ, "DESTDIR": str(root)})
+
+
+def test_install(root):
+    install(root)
+    check_files(list_files(root), "/opt/remora", "/opt/remora/etc")
+    check_places(root, "/opt/remora", "/opt/remora/etc")
+    run(root / "opt/remora/bin/kv-server", "--config",
+        root / "opt/remora/etc/remora/kv-server.conf", "--check-config")
+
+
+def test_install_keeps_the_configuration(root):
+    install(root)
+    config = root / "opt/remora/etc/remora/kv-server.conf"
+    config.write_text("# mine\n")
+    install(root)
+    if config.read_text() != "# mine\n":
+        raise Failure("the configuration was overwritten")
+
+
+def make_package(root):
+    for tool in ("cpack", "dpkg-deb", "dpkg-shlibdeps", "file"):
+        if not shutil.which(tool):
+            raise Skip(f"{tool} is not installed (scripts/setup deb)")
+    run("cpack", "-G", "DEB", "-B", root / "package", cwd=BUILD)
+    packages = list((root / "package").glob("*.deb"))
+    if len(packages) != 1:
+        raise Failure(f"made {packages}")
+    return packages[0]
+
+
+def test_package(root):
+    package = make_package(root)
+    version = re.search(r"project\(remora VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text())[1]
+    fields = run("dpkg-deb", "-f", package, "Package", "Version", "Depends", "Maintainer")
+    for text in ("Package: remora\n", f"Version: {version}\n", "libc6 (>= ", "libssl",
+                 "Maintainer: "):
+        if text not in fields:
+            raise Failure(f"no '{text}' in {fields}")
+    if not re.fullmatch(rf"remora_{re.escape(version)}_\w+\.deb", package.name):
+        raise Failure(package.name)
+    run("dpkg-deb", "-R", package, root / "content")
+    control = root / "content" / "DEBIAN"
+    if (control / "conffiles").read_text() != "/etc/remora/kv-server.conf\n":
+        raise Failure("conffiles")
+    if "ldconfig" not in (control / "triggers").read_text():
+        raise Failure("triggers")
+    for script in ("postinst", "prerm", "postrm"):
+        run("sh", "-n", control / script)
+    shutil.rmtree(control)
+    check_files(list_files(root / "content"), "/usr", "/etc")
+    check_places(root / "content", "/usr", "/etc")
+    listing = run("dpkg-deb", "-c", package)
+    wrong = [line for line in listing.splitlines() if " root/root " not in line or
+             re.match(r"[-d].......w", line)]
+    if wrong:
+        raise Failure(f"owners and rights: {wrong}")
+
+
+if __name__ == "__main__":
+    tests = [(name[5:], function, ()) for name, function in list(globals().items())
+             if name.startswith("test_")]
+    sys.exit(run_tests(tests))
