@@ -24,7 +24,7 @@ MIB = 1 << 20
 PORT = 12345
 KEYS = {"64": 1000, "1MB": 16}
 GET_BYTES = PUT_BYTES = 128
-LONG_WINDOW = 2
+LONG_WINDOW = 4
 LONG_DEPTH = 16
 PERF_TIMEOUT_S = 600
 NAMES = ["verbs: GET 64 B, place known, p50", "verbs: PUT 64 B, p50", "verbs: PUT 1 MiB",

@@ -98,14 +98,12 @@ int call_begin(struct kv_client *client, unsigned op, const void *key, size_t ke
 		call_turn(client, clock_remaining_ms(deadline_ns));
 		call = find_free(client);
 	}
-	/* All but what belongs to the slot. */
-	*call = (struct call){.number = call->number,
-			      .slot = call->slot,
-			      .long_key = call->long_key,
-			      .start = call_ask,
-			      .order = client->next_order++,
-			      .deadline_ns = deadline_ns,
-			      .path = KV_PATH_INLINE};
+	/* All but what belongs to the slot, or is written before it is read. */
+	memset(call, 0, offsetof(struct call, slot));
+	call->start = call_ask;
+	call->order = client->next_order++;
+	call->deadline_ns = deadline_ns;
+	call->path = KV_PATH_INLINE;
 	call->request.op = (uint8_t)op;
 	call->is_change = kv_op_changes(op);
 	if (key_length) {
@@ -125,6 +123,8 @@ static void give_space(struct kv_client *client, struct call *call)
 {
 	struct link *link = client->link;
 
+	if (!call->buffer.length && !call->landing.length)
+		return;
 	if (link) {
 		extents_give(&link->buffer_space, &call->buffer);
 		extents_give(&link->landing_space, &call->landing);

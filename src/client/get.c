@@ -113,6 +113,7 @@ void client_learn(struct kv_client *client, const struct call *call)
 	const struct kv_reply *reply = &call->reply;
 	uint64_t size = item_size(call->request.key_length, reply->value_length);
 	bool is_counter = reply->cell != KV_NO_CELL;
+	uint64_t check = 0;
 
 	if (!reply->offset || size > UINT32_MAX)
 		return;
@@ -121,9 +122,11 @@ void client_learn(struct kv_client *client, const struct call *call)
 		locations_forget(&client->locations, call->hash);
 		return;
 	}
+	if (is_counter)
+		check = hash64_seed(call->key, call->request.key_length, client->instance);
 	locations_learn(&client->locations, call->hash, is_counter ? 0 : reply->offset,
 			(uint32_t)size, is_counter ? (uint32_t)reply->cell : LOCATION_NO_CELL,
-			hash64_seed(call->key, call->request.key_length, client->instance));
+			check);
 }
 
 /* Whether an item that ends at this time is surely still alive. */

@@ -121,6 +121,7 @@ struct link {
 	/* Store time is at most local time (ms) plus this; INT64_MAX: not known. */
 	int64_t clock_ahead_ms;
 	int64_t clock_set_ms; /* when that was found out, local time */
+	void *spent;	      /* a message that was read, its slot not given back yet */
 	char reason[256];     /* why it was lost */
 };
 
@@ -167,7 +168,6 @@ typedef void (*call_read_fn)(struct kv_client *client, struct call *call);
 
 struct call {
 	enum call_state state;
-	unsigned number;   /* of its slot */
 	bool is_abandoned; /* nobody waits: freed when it ends */
 	bool is_async;
 	bool is_change; /* must not be done twice */
@@ -179,19 +179,15 @@ struct call {
 	struct kv_request request;
 	uint64_t hash; /* of the key; 0 if it has none */
 	const uint8_t *key;
-	uint8_t small_key[CALL_SMALL_KEY];
-	uint8_t *long_key;  /* allocated */
 	const void *source; /* PUT: the value, until it is sent */
 	void *value;	    /* GET: where it shall go */
 	size_t room;
 	void *context; /* of take */
-	uint8_t *slot;
 	struct extent buffer, landing;
 	uint64_t deadline_ns;
 	uint64_t sent_ms;
 	uint64_t cookie;
 	/* How far a GET has come. */
-	struct location place;
 	struct index_search *search;
 	bool must_ask;
 	bool is_direct;	      /* the value goes from or to the caller's own memory */
@@ -202,6 +198,12 @@ struct call {
 	struct kv_reply reply;
 	kv_path_t path;
 	unsigned round_trips;
+	/* From here on nothing is cleared when it begins. */
+	uint8_t *slot;
+	unsigned number;   /* of its slot */
+	uint8_t *long_key; /* allocated */
+	uint8_t small_key[CALL_SMALL_KEY];
+	struct location place;
 };
 
 /* In a READ's cookie: others of the same call follow. */

@@ -388,7 +388,8 @@ static int put(struct kv_client *client, const void *key, size_t key_length, con
 		return client_fail(client, KV_VALUE_TOO_LONG,
 				   "%zu bytes; the server has room for %llu at most", value_length,
 				   (unsigned long long)client->link->welcome.max_value);
-	if (key_length + value_length > put_limit(client)) {
+	if (key_length + value_length > client->link->eager_limit &&
+	    key_length + value_length > put_limit(client)) {
 		status = put_by_pull(client, key, key_length, value, value_length, options, info);
 		if (status != KV_AGAIN)
 			return status;

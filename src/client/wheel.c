@@ -122,6 +122,15 @@ static void handle_read(struct kv_client *client, const struct rmr_completion *c
 		call_done(client, call, KV_OK);
 }
 
+/* A message's slot is given back when there is nothing better to do: while the next answer is
+ * waited for, or another message comes. There are some more slots than answers. */
+static void release_spent(struct link *link)
+{
+	if (link->spent)
+		rmr_recv_release(link->queue, link->spent);
+	link->spent = NULL;
+}
+
 static void handle(struct kv_client *client, const struct rmr_completion *completion)
 {
 	struct link *link = client->link;
@@ -133,7 +142,8 @@ static void handle(struct kv_client *client, const struct rmr_completion *comple
 			break;
 		if (!link->is_lost)
 			handle_message(client, completion);
-		rmr_recv_release(link->queue, completion->data);
+		release_spent(link);
+		link->spent = completion->data;
 		break;
 	case RMR_OP_READ:
 	case RMR_OP_COMPARE_SWAP:
@@ -269,6 +279,7 @@ void call_turn(struct kv_client *client, int timeout_ms)
 		rmr_flush(link->conn);
 	}
 	client->turning++;
+	release_spent(link);
 	count = timeout_ms ? rmr_wait(link->queue, completions, TURN_BATCH, timeout_ms)
 			   : rmr_poll(link->queue, completions, TURN_BATCH);
 	for (int i = 0; i < count; i++)

@@ -94,7 +94,8 @@ struct rmr_queue {
 	struct spin_lock lock; /* guards conns, ring and recv against a provider's own thread */
 	struct list conns;
 	struct list held;    /* connections with operations held back by RMR_MORE */
-	uint64_t spin_ticks; /* how long rmr_wait spins now: between 0 and what spin_us says */
+	uint64_t spin_limit; /* what spin_us says, in ticks */
+	uint64_t spin_ticks; /* how long rmr_wait spins now: between 0 and that */
 	/* By the provider: peers' operations that were carried out here, and pieces of long
 	 * transfers that came in. */
 	atomic_uint served;

@@ -39,7 +39,8 @@ static void fill_defaults(struct rmr_queue *queue, const struct rmr_queue_option
 	if (queue->options.spin_us == 0)
 		queue->options.spin_us = DEFAULT_SPIN_US;
 	if (queue->options.spin_us > 0)
-		queue->spin_ticks = (uint64_t)queue->options.spin_us * clock_ticks_per_us();
+		queue->spin_limit = (uint64_t)(queue->options.spin_us * clock_ticks_per_us());
+	queue->spin_ticks = queue->spin_limit;
 }
 
 static enum rmr_status open_descriptors(struct rmr_queue *queue)
@@ -176,11 +177,16 @@ static bool take_wake(struct rmr_queue *queue)
 	       atomic_exchange_explicit(&queue->wake, false, memory_order_acquire);
 }
 
-static uint64_t spin_limit(const struct rmr_queue *queue)
+/* In ticks; not beyond the caller's own deadline. */
+static uint64_t spin_limit(const struct rmr_queue *queue, uint64_t now_ns, uint64_t deadline_ns)
 {
-	if (queue->options.spin_us < 0)
-		return 0;
-	return (uint64_t)(queue->options.spin_us * clock_ticks_per_us());
+	uint64_t left_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0;
+	uint64_t left;
+
+	if (queue->spin_limit == 0 || left_ns >= (uint64_t)queue->options.spin_us * 1000)
+		return queue->spin_limit;
+	left = (uint64_t)((double)left_ns / 1000 * clock_ticks_per_us());
+	return left < queue->spin_limit ? left : queue->spin_limit;
 }
 
 /* Polls for up to spin_ticks, and as long again whenever a peer was served meanwhile, or a part of
@@ -189,17 +195,10 @@ static uint64_t spin_limit(const struct rmr_queue *queue)
 static int spin(struct rmr_queue *queue, struct rmr_completion *completions, int max,
 		uint64_t now_ns, uint64_t deadline_ns)
 {
-	uint64_t limit = spin_limit(queue);
+	uint64_t limit = spin_limit(queue, now_ns, deadline_ns);
 	uint64_t start = clock_ticks();
 	unsigned served = atomic_load_explicit(&queue->served, memory_order_relaxed);
 
-	if (deadline_ns != CLOCK_NEVER) {
-		/* Not beyond the caller's own deadline. */
-		uint64_t left_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0;
-		uint64_t left = (uint64_t)((double)left_ns / 1000 * clock_ticks_per_us());
-
-		limit = left < limit ? left : limit;
-	}
 	if (queue->spin_ticks > limit)
 		queue->spin_ticks = limit;
 	if (limit == 0)
@@ -236,10 +235,8 @@ static int spin(struct rmr_queue *queue, struct rmr_completion *completions, int
 /* After a wait that slept, and brought something after so many ticks. */
 static void consider_spinning(struct rmr_queue *queue, uint64_t ticks)
 {
-	uint64_t limit = spin_limit(queue);
-
-	if (ticks < SPIN_WORTH * limit)
-		queue->spin_ticks = limit;
+	if (ticks < SPIN_WORTH * queue->spin_limit)
+		queue->spin_ticks = queue->spin_limit;
 }
 
 static void flush_held(struct rmr_queue *queue)

@@ -186,7 +186,8 @@ static void received(struct session *session, const struct rmr_completion *compl
 	}
 }
 
-static inline void handle(struct server_queue *queue, const struct rmr_completion *completion)
+static inline void handle(struct server_queue *queue, const struct rmr_completion *completion,
+			  bool is_alone)
 {
 	struct session *session = rmr_conn_user(completion->conn);
 
@@ -195,6 +196,9 @@ static inline void handle(struct server_queue *queue, const struct rmr_completio
 		if (completion->status != RMR_OK)
 			break;
 		received(session, completion);
+		/* Somebody waits for the reply, and nobody for the buffer. */
+		if (is_alone)
+			sessions_flush(session->worker);
 		rmr_recv_release(queue->queue, completion->data);
 		break;
 	case RMR_OP_RECV_IMM:
@@ -238,7 +242,7 @@ static int poll_queue(struct worker *worker, struct server_queue *queue)
 	queue->quiet = 0;
 	worker->now_ms = store_clock_quick_ms(worker->server->store);
 	for (int i = 0; i < found; i++)
-		handle(queue, &completions[i]);
+		handle(queue, &completions[i], found == 1);
 	if (worker->touched)
 		sessions_flush(worker);
 	if (worker->over)
