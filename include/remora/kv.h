@@ -260,7 +260,8 @@ int kv_client_flush(kv_client_t *client);
 /* Asks for nothing; *round_trip_ns may be NULL. */
 int kv_client_ping(kv_client_t *client, uint64_t *round_trip_ns);
 
-/* Figures of the server as text, one "name value" a line, allocated; kv_free() frees it. */
+/* Figures of the server as text, one "name value" a line, allocated; kv_free() frees it. Values are
+ * numbers, but for those of `version` and `node_id`. */
 int kv_client_stats(kv_client_t *client, char **text);
 
 /* ------------------------------------------------------------------------------------------

@@ -50,6 +50,7 @@ typedef struct kv_server_options {
 	bool zero_freed; /* overwrite memory when it is freed */
 	uint32_t counters; /* how many there can be; default 65536 */
 
+	const char *node_id;  /* its name in the figures, of at most 63 letters; default: none */
 	unsigned workers;     /* threads; default: half the cores, at least 1 */
 	uint32_t max_clients; /* default 4096 */
 	uint32_t window;      /* requests under way of one client; default 64, at most 1024 */
@@ -111,7 +112,8 @@ const char *kv_server_summary(kv_server_t *server);
  * the next call on this server. */
 const char *kv_server_paths(kv_server_t *server);
 
-/* Figures, one "name value" a line, allocated; free() frees it. */
+/* Figures, one "name value" a line, allocated; free() frees it. Values are numbers, but for those
+ * of `version` and `node_id`. */
 int kv_server_stats(kv_server_t *server, char **text);
 
 /* What happened to the last call of this thread that failed. */

@@ -432,6 +432,7 @@ struct kv_server {
 	/* Constant after create. The strings are gone: listen_plan() has used them. */
 	struct kv_server_options options;
 	char address[SERVER_ADDRESS];
+	char node_id[64]; /* "": none */
 	struct rmr_arena *arena;
 	struct rmr_arena *cells_arena;
 	struct store *store;

@@ -150,6 +150,10 @@ int options_take(struct kv_server *server, const struct kv_server_options *optio
 		snprintf(server->address, sizeof(server->address), "[%s]", address);
 	else
 		snprintf(server->address, sizeof(server->address), "%s", address);
+	if (options->node_id && strlen(options->node_id) >= sizeof(server->node_id))
+		return server_fail(KV_INVALID, "the node's id is too long; 63 letters at most");
+	snprintf(server->node_id, sizeof(server->node_id), "%s",
+		 options->node_id ? options->node_id : "");
 	status = check(options);
 	if (status != KV_OK)
 		return status;

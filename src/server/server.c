@@ -124,6 +124,7 @@ int kv_server_create(const kv_server_options_t *options, kv_server_t **result)
 	/* The caller's strings may go now. */
 	server->options.listen = server->options.address = server->options.device = NULL;
 	server->options.key_file = server->options.read_key_file = NULL;
+	server->options.node_id = NULL;
 	*result = server;
 	return KV_OK;
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/version.h"
 #include "server/internal.h"
 
 #define PART_SIZE 8192u
@@ -39,6 +40,15 @@ __attribute__((format(printf, 3, 4))) static void add_line(struct text *text, ui
 		return;
 	memcpy(text->to + text->used, line, (size_t)(length + more));
 	text->used += (size_t)(length + more);
+}
+
+static void add_word(struct text *text, const char *name, const char *word)
+{
+	int length =
+		snprintf(text->to + text->used, text->room - text->used, "%s %s\n", name, word);
+
+	if ((size_t)length < text->room - text->used)
+		text->used += (size_t)length;
 }
 
 static int64_t look(const _Atomic uint64_t *counter)
@@ -165,6 +175,9 @@ static void write_general(struct kv_server *server, const struct store_stats *st
 		sum.used += stats->classes[i].used;
 		sum.wasted += stats->classes[i].wasted;
 	}
+	add_word(text, "version", REMORA_VERSION);
+	if (server->node_id[0])
+		add_word(text, "node_id", server->node_id);
 	add_line(text, up_ns / 1000000, "uptime_ms");
 	add_line(text, store_clock_ms(server->store), "time_ms");
 	add_line(text, atomic_load_explicit(&server->clients, memory_order_relaxed), "clients");

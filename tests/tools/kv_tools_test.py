@@ -8,7 +8,9 @@ whose name contains it. The last line counts them: "N passed, N failed, N skippe
 """
 
 import os
+import pty
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -103,16 +105,55 @@ def test_examples():
         assert result.returncode == 1 and result.stderr, result
 
 
+def tour(directory):
+    """(command, environment) of a tour with a short benchmark, that leaves its files there."""
+    return [f"{SOURCE}/scripts/kv-tour"], {**os.environ, "REMORA_BIN": BIN, "TMPDIR": directory,
+                                           "REMORA_TOUR_SECONDS": "1"}
+
+
+def check_tour(text):
+    for line in ("OK (new version: 2)", "CAS FAILED (current version: 2)", "42", "the same"):
+        assert f"\n{line}\n" in text, (line, text)
+    assert re.search(r"^get +mapped +\d", text, re.M), text
+    assert re.search(r"^put +eager +\d", text, re.M), text
+    assert re.search(r"#{3}|\*{3}|█{3}|={3}", text), text  # the histogram's bars
+
+
 def test_tour():
     with tempfile.TemporaryDirectory() as directory:
-        result = subprocess.run([f"{SOURCE}/scripts/kv-tour"], capture_output=True, text=True,
-                                timeout=60, stdin=NUL,
-                                env={**os.environ, "REMORA_BIN": BIN, "TMPDIR": directory})
+        command, environment = tour(directory)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=120, stdin=NUL,
+                                env=environment)
         assert result.returncode == 0, result
-        assert "OK (new version: 2)\n" in result.stdout, result.stdout
-        assert "CAS FAILED (current version: 2)\n" in result.stdout, result.stdout
-        assert "\n42\n" in result.stdout, result.stdout
+        check_tour(result.stdout)
         assert not os.listdir(directory), os.listdir(directory)
+
+
+def test_tour_on_a_terminal():
+    """At its end the prompt opens; what is typed there works, and Ctrl-D ends everything."""
+    with tempfile.TemporaryDirectory() as directory:
+        command, environment = tour(directory)
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execvpe(command[0], command, {**environment, "TERM": "xterm", "HOME": directory})
+        text, end = b"", time.monotonic() + 120
+        answers = [(b"Ctrl-D ends prompt and server", b"get fish\r"), (b"shark\r\n", b"\x04")]
+        while True:
+            assert time.monotonic() < end, text
+            if not select.select([terminal], [], [], 1)[0]:
+                continue
+            try:
+                text += os.read(terminal, 4096)
+            except OSError:  # nobody has the terminal open any more
+                break
+            # What came before is not looked at again: the value was seen in the tour, too.
+            if answers and answers[0][0] in text.split(b"Now you:")[-1]:
+                time.sleep(0.3)
+                os.write(terminal, answers.pop(0)[1])
+        assert not answers, text
+        assert os.waitpid(pid, 0)[1] == 0, text
+        left = [name for name in os.listdir(directory) if not name.startswith(".")]
+        assert not left, left
 
 
 # ---------------------------------------------------------------- runner

@@ -257,6 +257,7 @@ void interrupt_undo(void (*undo)(void));
 struct figure {
 	const char *name;
 	uint64_t value;
+	const char *word; /* what it is if it is no number; else NULL */
 };
 
 struct figures {

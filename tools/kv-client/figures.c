@@ -26,13 +26,15 @@ static int read_lines(struct figures *figures)
 		return KV_INTERNAL;
 	for (char *line = strtok_r(figures->text, "\n", &rest); line && figures->count < lines + 1;
 	     line = strtok_r(NULL, "\n", &rest)) {
-		char *blank = strchr(line, ' ');
+		char *blank = strchr(line, ' '), *end;
+		uint64_t value;
 
 		if (!blank)
 			continue;
 		*blank = '\0';
+		value = strtoull(blank + 1, &end, 10);
 		figures->all[figures->count++] =
-			(struct figure){line, strtoull(blank + 1, NULL, 10)};
+			(struct figure){line, value, *end ? blank + 1 : NULL};
 	}
 	qsort(figures->all, figures->count, sizeof(*figures->all), compare);
 	return KV_OK;

@@ -82,8 +82,12 @@ enum client_exit run_stats(struct session *session, const struct command_words *
 	if (status != KV_OK)
 		return show_status(session, status);
 	json_begin();
-	for (size_t i = 0; i < figures.count; i++)
-		json_number(figures.all[i].name, figures.all[i].value);
+	for (size_t i = 0; i < figures.count; i++) {
+		if (figures.all[i].word)
+			json_text(figures.all[i].name, figures.all[i].word);
+		else
+			json_number(figures.all[i].name, figures.all[i].value);
+	}
 	json_end();
 	figures_free(&figures);
 	return CLIENT_OK;

@@ -30,7 +30,7 @@ static int failed(const char *message)
 	return EXIT_FAILED;
 }
 
-static void print_statistics(kv_server_t *server, const char *node_id)
+static void print_statistics(kv_server_t *server)
 {
 	char *text;
 
@@ -38,8 +38,6 @@ static void print_statistics(kv_server_t *server, const char *node_id)
 		failed(kv_server_error());
 		return;
 	}
-	if (node_id)
-		fprintf(stderr, "node_id %s\n", node_id);
 	fprintf(stderr, "%s", text);
 	free(text);
 }
@@ -88,7 +86,7 @@ static int wait_for_end(kv_server_t *server, const sigset_t *ours,
 		if (sigwait(ours, &number))
 			continue;
 		if (number == SIGUSR1)
-			print_statistics(server, settings->node_id);
+			print_statistics(server);
 		else if (number == SIGHUP)
 			read_keys(server, &settings->server);
 		else

@@ -227,6 +227,7 @@ static void fill_in(kv_server_options_t *options)
 		.landing_size = args.landing,
 		.key_file = EMPTY_TO_NULL(args.key_file),
 		.read_key_file = EMPTY_TO_NULL(args.read_key_file),
+		.node_id = EMPTY_TO_NULL(args.node_id),
 	};
 }
 
