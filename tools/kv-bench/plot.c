@@ -16,6 +16,8 @@
 #include "base/size.h"
 #include "rows.h"
 
+#define LEGEND "set key below vertical maxrows 2 samplen 3 height 1 font \",9\"\n"
+
 static const char *extension_of(const char *file)
 {
 	const char *dot = strrchr(file, '.');
@@ -140,9 +142,7 @@ static void plot_shares(FILE *to, const struct config *config, const struct rows
 
 	fprintf(to,
 		"set title 'latency, values of %s%s'\nset logscale x\nset xlabel 'microseconds'\n"
-		"set ylabel '%% of operations answered'\nset key below maxrows 6 samplen 2 font "
-		"\",9\"\n"
-		"set yrange [0:100]\nset grid\n",
+		"set ylabel '%% of operations answered'\n" LEGEND "set yrange [0:100]\nset grid\n",
 		size_format(config->value_sizes[0], size),
 		config->value_sizes[0] < 1024 ? " bytes" : "");
 	for (int i = 0; i < rows->count; i++)
@@ -156,8 +156,7 @@ static void plot_shares(FILE *to, const struct config *config, const struct rows
 static void plot_sizes(FILE *to, const struct config *config, const struct rows *rows)
 {
 	fprintf(to, "set title 'throughput by size of values'\nset logscale xy\n"
-		    "set xlabel 'bytes of a value'\nset ylabel 'MB/s'\n"
-		    "set key below maxrows 6 samplen 2 font \",9\"\nset grid\n");
+		    "set xlabel 'bytes of a value'\nset ylabel 'MB/s'\n" LEGEND "set grid\n");
 	for (int i = 0; i < rows->count; i++) {
 		if (!is_first(rows, i))
 			continue;
