@@ -16,8 +16,11 @@ import sys
 from script_harness import ROOT, Failure, Skip, run_tests
 
 BUILD = sys.argv[1]
-PROGRAMS = ["fabric-perf", "kv-client", "kv-server", "store-perf"]
+PROGRAMS = ["fabric-perf", "kv-bench", "kv-client", "kv-doctor", "kv-server", "store-perf"]
 HEADERS = sorted(path.name for path in (ROOT / "include" / "remora").glob("*.h"))
+with open(os.path.join(BUILD, "CMakeCache.txt")) as cache:
+    # "lib", or Debian's directory of this processor where the first configuration was for /usr.
+    LIBRARIES = re.search(r"^CMAKE_INSTALL_LIBDIR:\w+=(.*)$", cache.read(), re.M)[1]
 
 
 def run(*command, **more):
@@ -34,8 +37,9 @@ def check_files(files, prefix, sysconf):
     expected += [f"{prefix}/include/remora/{name}" for name in HEADERS]
     expected += [f"{prefix}/share/man/man1/{name}.1" for name in PROGRAMS]
     for library in ("remora", "remora-server"):
-        expected += [f"{prefix}/lib/lib{library}.so", f"{prefix}/lib/lib{library}.so.0",
-                     f"{prefix}/lib/pkgconfig/{library}.pc"]
+        directory = f"{prefix}/{LIBRARIES}"
+        expected += [f"{directory}/lib{library}.so", f"{directory}/lib{library}.so.0",
+                     f"{directory}/pkgconfig/{library}.pc"]
     expected += [f"{prefix}/lib/systemd/system/kv-server.service",
                  f"{prefix}/share/doc/remora/copyright",
                  f"{prefix}/share/doc/remora/examples/kv-server.conf",
@@ -56,7 +60,7 @@ def check_places(root, prefix, sysconf):
     if start not in unit or "@BINDIR@" in unit or "@SYSCONFDIR@" in unit:
         raise Failure(f"the unit does not start {prefix}/bin/kv-server: {unit}")
     for library in ("remora", "remora-server"):
-        text = (root / f"{prefix[1:]}/lib/pkgconfig/{library}.pc").read_text()
+        text = (root / f"{prefix[1:]}/{LIBRARIES}/pkgconfig/{library}.pc").read_text()
         if f"prefix={prefix}\n" not in text or f"-l{library}\n" not in text:
             raise Failure(f"{library}.pc: {text}")
 
