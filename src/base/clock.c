@@ -13,17 +13,24 @@
 
 _Thread_local struct clock_anchor clock_anchor;
 
-int clock_remaining_ms(uint64_t deadline_ns)
+static int remaining_ms(uint64_t now_ns, uint64_t deadline_ns)
 {
-	uint64_t now_ns, remaining_ms;
+	uint64_t left_ms;
 
-	if (deadline_ns == CLOCK_NEVER)
-		return -1;
-	now_ns = clock_now_ns();
 	if (now_ns >= deadline_ns)
 		return 0;
-	remaining_ms = (deadline_ns - now_ns - 1) / 1000000u + 1;
-	return remaining_ms > INT_MAX ? INT_MAX : (int)remaining_ms;
+	left_ms = (deadline_ns - now_ns - 1) / 1000000u + 1;
+	return left_ms > INT_MAX ? INT_MAX : (int)left_ms;
+}
+
+int clock_remaining_ms(uint64_t deadline_ns)
+{
+	return deadline_ns == CLOCK_NEVER ? -1 : remaining_ms(clock_now_ns(), deadline_ns);
+}
+
+int clock_quick_remaining_ms(uint64_t deadline_ns)
+{
+	return deadline_ns == CLOCK_NEVER ? -1 : remaining_ms(clock_quick_ns(), deadline_ns);
 }
 
 #if defined(__x86_64__)

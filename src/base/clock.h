@@ -107,6 +107,9 @@ static inline uint64_t clock_quick_ns(void)
 	return clock_anchor.ns + (ticks * clock_anchor.tick_ns >> 32);
 }
 
+/* As clock_remaining_ms(), by clock_quick_ns(). */
+int clock_quick_remaining_ms(uint64_t deadline_ns);
+
 /* Tells the processor that this is a spin loop: saves power, and lets the other hyperthread run. */
 static inline void cpu_relax(void)
 {

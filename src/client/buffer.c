@@ -155,17 +155,18 @@ static void take_landing(struct kv_client *client, struct call *call,
 int link_need_landing(struct kv_client *client)
 {
 	struct link *link = client->link;
+	uint64_t size = MIN(link->welcome.landing_size, client->options.landing_limit);
 	struct call *call;
 	int status;
 
 	if (link->landing)
 		return KV_OK;
-	if (link->has_no_landing || !link->welcome.landing_size)
+	if (link->has_no_landing || size < KV_PLACE)
 		return client_fail(client, KV_BUSY, "the server has no landing buffer for us");
 	status = once_begin(client, KV_OP_LANDING, &call);
 	if (status != KV_OK)
 		return status;
-	call->request.argument = MIN(link->welcome.landing_size, client->options.landing_limit);
+	call->request.argument = size;
 	call->take = take_landing;
 	return once_finish(client, call);
 }

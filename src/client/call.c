@@ -261,6 +261,16 @@ static void was_asked(struct kv_client *client, struct call *call)
 	call->round_trips++;
 }
 
+/* As soon as it may have gone out it counts as sent; but what was not even posted was not. */
+static int post_request(struct kv_client *client, struct call *call, struct rmr_work *work)
+{
+	was_asked(client, call);
+	if (post(client, work, call->is_async))
+		return KV_OK;
+	call->was_sent = false;
+	return client_lost(client);
+}
+
 int call_ask(struct kv_client *client, struct call *call)
 {
 	struct link *link = client->link;
@@ -281,9 +291,7 @@ int call_ask(struct kv_client *client, struct call *call)
 		work.flags |= RMR_INLINE;
 	else
 		work.region = link->slots_region;
-	/* As soon as it may have gone out it counts as sent. */
-	was_asked(client, call);
-	return post(client, &work, call->is_async) ? KV_OK : client_lost(client);
+	return post_request(client, call, &work);
 }
 
 /* Header and key. */
@@ -348,8 +356,7 @@ int call_land(struct kv_client *client, struct call *call)
 							 call->source, NULL) -
 				       to);
 	}
-	was_asked(client, call);
-	return post(client, &work, call->is_async) ? KV_OK : client_lost(client);
+	return post_request(client, call, &work);
 }
 
 int call_post_read(struct kv_client *client, struct call *call, struct rmr_work *work,
@@ -361,6 +368,7 @@ int call_post_read(struct kv_client *client, struct call *call, struct rmr_work 
 	call->round_trips++;
 	if (post(client, work, call->is_async))
 		return KV_OK;
+	call->was_sent = false;
 	return client_lost(client);
 }
 

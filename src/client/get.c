@@ -32,8 +32,10 @@
 /* Values from this length on are checked while they are copied, block by block. */
 #define COPY_LONG  32768u
 #define COPY_BLOCK 8192u
-/* What is read directly comes in pieces of this. */
-#define DIRECT_PIECE 131072u
+/* What is read directly comes in pieces of at least this, and at most so many: all of them are
+ * posted at once. */
+#define DIRECT_PIECE  131072u
+#define DIRECT_PIECES 16u
 
 /* ------------------------------------------------------------------------------------------
  * Mapped
@@ -182,7 +184,7 @@ static void hash_directly(struct kv_client *client, const struct call *call, uin
 
 void get_take_piece(struct kv_client *client, const struct call *call)
 {
-	hash_directly(client, call, DIRECT_PIECE);
+	hash_directly(client, call, client->direct.piece);
 }
 
 /* What was read directly has the length that was read, or is another item. */
@@ -297,7 +299,7 @@ void get_continue(struct call *call, const struct location *place)
 static int read_directly(struct kv_client *client, struct call *call)
 {
 	struct link *link = client->link;
-	uint64_t head = item_value_offset(call->request.key_length, ITEM_WIDE), left;
+	uint64_t head = item_value_offset(call->request.key_length, ITEM_WIDE), left, piece;
 	struct rmr_work work = {.op = RMR_OP_READ,
 				.flags = RMR_UNSIGNALED,
 				.remote = link->arena,
@@ -312,6 +314,7 @@ static int read_directly(struct kv_client *client, struct call *call)
 	call->is_direct = true;
 	call->read_done = location_read;
 	client->direct.hashed = 0;
+	piece = client->direct.piece = MAX(DIRECT_PIECE, (call->place.size - head) / DIRECT_PIECES);
 	if (call_post_part(client, &work) != KV_OK)
 		return KV_DISCONNECTED;
 	work.flags = 0;
@@ -319,12 +322,12 @@ static int read_directly(struct kv_client *client, struct call *call)
 	work.local = call->value;
 	work.region = link->callers_region;
 	/* The last one is no shorter than the others: it ends behind the value's last byte. */
-	for (left = call->place.size - head; left >= 2 * DIRECT_PIECE; left -= DIRECT_PIECE) {
-		work.length = DIRECT_PIECE;
+	for (left = call->place.size - head; left >= 2 * piece; left -= piece) {
+		work.length = piece;
 		if (call_post_piece(client, call, &work) != KV_OK)
 			return KV_DISCONNECTED;
-		work.offset += DIRECT_PIECE;
-		work.local = (uint8_t *)work.local + DIRECT_PIECE;
+		work.offset += piece;
+		work.local = (uint8_t *)work.local + piece;
 	}
 	work.length = left;
 	return call_post_read(client, call, &work, CALL_READING);
@@ -505,6 +508,7 @@ void get_set_time(const struct kv_client *client, struct kv_reply *reply)
 static int get_slowly(struct kv_client *client, const void *key, size_t key_length, void *value,
 		      size_t *length, kv_info_t *info, struct call *call)
 {
+	uint64_t outer_ns = client->deadline_ns;
 	struct kv_reply reply;
 	size_t found;
 	int status;
@@ -519,10 +523,15 @@ static int get_slowly(struct kv_client *client, const void *key, size_t key_leng
 	status = call_run(client, call);
 	reply = call->reply;
 	found = call->length;
+	if (status == CALL_TOO_LONG)
+		client->deadline_ns = call->deadline_ns; /* for all of it */
 	call_finish(client, call, NULL);
 	link_unregister(client);
-	if (status == CALL_TOO_LONG)
-		return get_in_pieces(client, key, key_length, value, length, info);
+	if (status == CALL_TOO_LONG) {
+		status = get_in_pieces(client, key, key_length, value, length, info);
+		client->deadline_ns = outer_ns;
+		return status;
+	}
 	if (status == KV_OK || status == KV_BUFFER_TOO_SMALL)
 		*length = found;
 	get_set_time(client, &reply);

@@ -83,7 +83,7 @@ struct link {
 	struct rmr_queue *queue;
 	struct rmr_conn *conn;
 	bool is_lost;
-	bool said_goodbye;   /* whatever is not answered was not carried out */
+	bool said_goodbye;   /* what the server has not answered it has not carried out */
 	uint32_t view_count; /* views keep a lost link's memory mapped */
 	struct link *next;   /* of the lost ones */
 
@@ -213,6 +213,7 @@ struct call {
  * the next one is on its way. There is one at a time, as there is one callers_region. */
 struct direct_read {
 	struct hash_stream stream;
+	uint64_t piece;	 /* bytes of each, but for the last, which is longer */
 	uint64_t hashed; /* bytes of the value */
 };
 

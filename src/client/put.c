@@ -192,7 +192,8 @@ static int send_pieces(struct kv_client *client, const struct pieces *pieces,
 	int status = KV_OK, worst = KV_OK;
 	unsigned slot = 0;
 
-	for (size_t at = 0; at < pieces->length; at += pieces->piece) {
+	/* One at least: even an empty value needs a last piece, which makes the put happen. */
+	for (size_t at = 0; at == 0 || at < pieces->length; at += pieces->piece) {
 		if (calls[slot])
 			status = call_finish(client, calls[slot], reply);
 		calls[slot] = NULL;
@@ -294,6 +295,11 @@ static int try_pieces(struct kv_client *client, const void *key, size_t key_leng
 		*reply = begin_reply;
 		return begin_status;
 	}
+	/* It was begun, and is not there any more. */
+	if (status == KV_INVALID && begin_status == KV_OK)
+		return client_fail(client, KV_TIMEOUT,
+				   "the server gave the put up, as the rest of the value did not "
+				   "come for too long; nothing was changed");
 	if (status != KV_OK && status != KV_UNKNOWN && pieces->draft)
 		cancel(client, pieces);
 	return status;
@@ -305,7 +311,7 @@ int put_in_pieces(struct kv_client *client, const void *key, size_t key_length, 
 	uint64_t deadline_ns = clock_deadline_ns(client->options.timeout_ms);
 	struct pieces pieces = {.value = value, .length = value_length};
 	uint64_t outer_ns = client->deadline_ns;
-	struct kv_reply reply;
+	struct kv_reply reply = {0};
 	unsigned rounds;
 	int status;
 
@@ -319,8 +325,7 @@ int put_in_pieces(struct kv_client *client, const void *key, size_t key_length, 
 	locations_forget(&client->locations, client_hash(key, key_length));
 	client->last_path = KV_PATH_RENDEZVOUS;
 	/* So often the sender had to wait for an answer. */
-	rounds = pieces.piece ? 1 + (unsigned)((value_length - 1) / pieces.piece / PIECES_AT_ONCE)
-			      : 1;
+	rounds = pieces.piece ? 1 + (unsigned)(value_length / pieces.piece / PIECES_AT_ONCE) : 1;
 	client->last_round_trips = rounds;
 	client->totals.operations[KV_PATH_RENDEZVOUS]++;
 	client->totals.round_trips += rounds;
@@ -342,12 +347,13 @@ static int put_by_pull(struct kv_client *client, const void *key, size_t key_len
 		       kv_info_t *info)
 {
 	struct link *link = client->link;
+	uint64_t generation = link->generation;
 	struct rmr_descriptor descriptor;
 	struct kv_reply reply;
 	struct call *call;
 	int status;
 
-	/* Of what the server fetches we do not know how far it has come: who wants to, gets pieces. */
+	/* How far the server has come with it we do not know: who wants to gets pieces. */
 	if (!client->wants_pieces || client->progress ||
 	    !(link->welcome.capabilities & KV_CAN_PULL) ||
 	    !link_offer(client, value, value_length, &descriptor))
@@ -359,7 +365,8 @@ static int put_by_pull(struct kv_client *client, const void *key, size_t key_len
 		call->request.place = value_length;
 		call->source = &descriptor;
 		call->start = once_start;
-		call->cookie = link->generation;
+		/* The link may be another one by now: beginning a call can wait. */
+		call->cookie = generation;
 		call->path = KV_PATH_RENDEZVOUS;
 		call->round_trips = 1; /* the READ */
 		status = call_finish(client, call, &reply);
@@ -423,7 +430,11 @@ int kv_client_put_with(kv_client_t *client, const void *key, size_t key_length, 
 		return client_fail(client, KV_INVALID, "put: no value");
 	if (options && (unsigned)options->condition > KV_IF_VERSION)
 		return client_fail(client, KV_INVALID, "put: no such condition");
-	outer_ns = client_begin_connecting(client);
+	/* What is long may take several calls. */
+	if (client->link && key_length + value_length > client->link->eager_limit)
+		outer_ns = client_begin_operation(client);
+	else
+		outer_ns = client_begin_connecting(client);
 	status = put(client, key, key_length, value, value_length, options, info);
 	client_end_operation(client, outer_ns);
 	return status;

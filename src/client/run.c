@@ -99,12 +99,9 @@ void call_launch(struct kv_client *client, struct call *call)
 
 int call_run(struct kv_client *client, struct call *call)
 {
-	/* One that was just begun has all its time: the clock is not looked at until it has been
-	 * waited for once. It costs a system call on some machines. */
-	bool is_fresh = call->state == CALL_BEGUN && !client->deadline_ns;
-	int left_ms = is_fresh ? client->options.timeout_ms : clock_remaining_ms(call->deadline_ns);
-
 	while (call->state != CALL_DONE) {
+		int left_ms = clock_quick_remaining_ms(call->deadline_ns);
+
 		if (!left_ms) {
 			time_is_over(client, call);
 			break;
@@ -113,11 +110,6 @@ int call_run(struct kv_client *client, struct call *call)
 			start(client, call);
 		else
 			call_turn(client, left_ms);
-		if (call->state == CALL_DONE)
-			break;
-		if (!is_fresh)
-			left_ms = clock_remaining_ms(call->deadline_ns);
-		is_fresh = false;
 	}
 	client->last_status = call->status;
 	return call->status;

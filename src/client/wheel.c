@@ -85,7 +85,7 @@ static void handle_message(struct kv_client *client, const struct rmr_completion
 	if (view.header.op == KV_OP_GOODBYE) {
 		char text[200];
 
-		link->said_goodbye = view.header.status == KV_OK;
+		link->said_goodbye = true;
 		snprintf(text, sizeof(text), "the server says: %.*s",
 			 (int)MIN(view.value_length, 150u),
 			 view.value ? (const char *)view.value : "it stops");
@@ -187,8 +187,9 @@ static void call_lost(struct kv_client *client, struct call *call, const struct 
 	}
 	if (call->state == CALL_BEGUN)
 		return;
+	/* An atomic is carried out without the server, whatever that says. */
 	if (call->state == CALL_COUNTING)
-		is_unsure = true;
+		is_unsure = call->was_sent;
 	if (is_unsure) {
 		client_fail(client, KV_UNKNOWN,
 			    "the connection was lost (%s) before the answer came: the change may "

@@ -94,8 +94,9 @@ enum kv_op {
 	KV_OP_CELLS,	  /* the client has forgotten all cells of epochs before this one */
 	KV_OP_PUT_PULL,	  /* rendezvous: the server READs the value from the client's memory */
 	KV_OP_END_OF_REQUESTS,
-	/* From the server without a request. KV_OK: it stops; what was answered was carried out,
-	 * nothing else was or will be. Else the client is thrown out, and a text says why. */
+	/* From the server without a request. KV_OK: it stops. Else the client is thrown out, and a
+	 * text says why. Either way what was answered was carried out, and nothing else was or will
+	 * be, but for atomics. */
 	KV_OP_GOODBYE = 64,
 };
 

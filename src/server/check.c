@@ -73,6 +73,7 @@ int kv_server_check(const kv_server_options_t *options)
 	if (!server)
 		return server_fail(KV_NO_MEMORY, "no memory for a server");
 	server->stop_fd = server->keep_stop_fd = -1;
+	pthread_mutex_init(&server->times_past.lock, NULL);
 	pthread_mutex_init(&server->keys_lock, NULL);
 	status = options_take(server, options);
 	if (status == KV_OK)

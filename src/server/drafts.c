@@ -215,6 +215,15 @@ void operation_put_pull(struct exchange *exchange)
 	pull(exchange->session, draft);
 }
 
+bool drafts_are_pulled(const struct session *session)
+{
+	for (unsigned i = 0; i < SERVER_MAX_DRAFTS; i++) {
+		if (session->drafts[i].source)
+			return true;
+	}
+	return false;
+}
+
 void draft_arrived(struct session *session, uint64_t number)
 {
 	struct draft *draft = &session->drafts[number];
@@ -229,7 +238,7 @@ void draft_arrived(struct session *session, uint64_t number)
 	piece = left < PULL_PIECE ? left : PULL_PIECE;
 	store_draft_filled(&draft->draft, piece);
 	draft->received += piece;
-	draft->last_ms = session->worker->now_ms;
+	draft->last_ms = session->last_ms = session->worker->now_ms;
 	counter_add(&session->worker->counters.bytes_in, (int64_t)piece);
 	if (draft->received < draft->draft.value_length) {
 		pull(session, draft);

@@ -3,10 +3,9 @@
  * buffer that values are pushed into, and its word that it has forgotten cells.
  *
  * A landing buffer is an arena of its own, for on shm a client that may write to one region of an
- * arena could write to all of it. All landing buffers together are bounded; when somebody gets none,
- * clients who have one and have been silent for long are sent away (session_check). They come back
- * by themselves when they have something to say.
- */
+ * arena could write to all of it. All landing buffers together are bounded; when somebody gets
+ * none, clients who have one and have been silent for long are sent away (session_check). They
+ * come back by themselves when they have something to say. / */
 #include <stdlib.h>
 #include <string.h>
 

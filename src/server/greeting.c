@@ -124,8 +124,9 @@ static void welcome(struct session *session, const struct kv_secret *secret, boo
 
 	session->capabilities = writes ? KV_CAN_WRITE : 0;
 	/* Through shared memory the server would read with its own hands, and could be held up for
-	 * ever by memory whose pages somebody else has to fill in. */
-	if (writes && session->queue->path->kind != PATH_SHM)
+	 * ever by memory whose pages somebody else has to fill in. By verbs nobody asks for it, as
+	 * the client's memory would have to be registered first. */
+	if (writes && session->queue->path->kind == PATH_TCP)
 		session->capabilities |= KV_CAN_PULL;
 	grant(session, &message);
 	message.capabilities = session->capabilities;

@@ -403,6 +403,8 @@ void operation_put_begin(struct exchange *exchange);
 void operation_put_piece(struct exchange *exchange);
 void operation_put_cancel(struct exchange *exchange);
 void operation_put_pull(struct exchange *exchange);
+/* Whether a value of it is being read. */
+bool drafts_are_pulled(const struct session *session);
 /* A READ of a value is done; `number` is its draft's. */
 void draft_arrived(struct session *session, uint64_t number);
 void drafts_release(struct session *session);

@@ -155,14 +155,18 @@ static void note_port(struct kv_server *server, const struct server_path *path)
  * NULL: there is none. */
 static struct rmr_listener *find_host(struct kv_server *server, const struct server_path *path)
 {
+	char wanted[2 * SERVER_ADDRESS], address[2 * SERVER_ADDRESS];
+
 	if (path->kind != PATH_VERBS || !path->by_socket)
 		return NULL;
+	find_address(server, path, wanted);
 	for (unsigned i = 0; i < server->path_count; i++) {
 		struct server_path *other = &server->paths[i];
 
-		if (other->listener && other->kind == PATH_TCP &&
-		    (strcmp(other->address, path->address) == 0 ||
-		     (!has_port(other->address) && !has_port(path->address))))
+		if (!other->listener || other->kind != PATH_TCP)
+			continue;
+		find_address(server, other, address);
+		if (strcmp(address, wanted) == 0)
 			return other->listener;
 	}
 	return NULL;

@@ -63,6 +63,12 @@ static int check(const struct kv_server_options *options)
 	if (options->adapters && options->device && *options->device && options->adapters != 1)
 		return server_fail(KV_INVALID, "one adapter (%s) and %u adapters: leave out one",
 				   options->device, options->adapters);
+	if (options->adapters > 1 && options->socket_mode)
+		return server_fail(KV_INVALID,
+				   "%u adapters by socket: they cannot share a port; leave out "
+				   "--socket, or name them with a port each: --listen "
+				   "'verbs:NAME,socket://HOST:PORT'",
+				   options->adapters);
 	if (options->window < KV_MIN_WINDOW)
 		return server_fail(KV_INVALID, "a window of %u: the smallest is %u",
 				   options->window, KV_MIN_WINDOW);

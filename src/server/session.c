@@ -23,6 +23,7 @@
 #define LAST_WORDS_MS  1000
 #define FORGET_MS      10000 /* to forget the cells of an older epoch */
 #define SIGNALED_EVERY 16u   /* short replies */
+#define WANTED_MS      3000u /* so long somebody who got no landing buffer is thought of */
 
 static void session_free(struct session *session)
 {
@@ -333,7 +334,7 @@ static bool is_stuck(struct session *session, uint64_t now_ns)
 		session->stuck_since_ns = now_ns;
 		session->seen_completed = session->completed;
 	}
-	return now_ns - session->stuck_since_ns >= limit_ns;
+	return now_ns > session->stuck_since_ns && now_ns - session->stuck_since_ns >= limit_ns;
 }
 
 /* Whether the client holds up cells that others need; see housekeeper.c. */
@@ -354,13 +355,16 @@ static bool holds_landing(const struct session *session, uint64_t now_ms)
 {
 	struct kv_server *server = session->worker->server;
 	uint64_t limit_ms = (uint64_t)server->options.client_timeout_ms;
+	/* It is looked at once a second. */
+	uint64_t fresh_ms = limit_ms > WANTED_MS ? limit_ms : WANTED_MS;
 	uint64_t wanted_ms = atomic_load_explicit(&server->landing_wanted_ms, memory_order_relaxed);
 
 	/* By shm it may be looking at something, which it would lose. */
 	if (!session->landing || !wanted_ms ||
 	    (session->queue->path->kind == PATH_SHM && session->pin_count))
 		return false;
-	return now_ms < wanted_ms + limit_ms && now_ms > session->last_ms + limit_ms;
+	return now_ms < wanted_ms + fresh_ms && now_ms > session->last_ms + limit_ms &&
+	       !drafts_are_pulled(session);
 }
 
 bool session_check(struct session *session, uint64_t now_ns)
