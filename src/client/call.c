@@ -51,11 +51,6 @@ static struct call *find_free(struct kv_client *client)
 	return NULL;
 }
 
-struct call *call_first_free(struct kv_client *client)
-{
-	return &client->calls[client->first_free];
-}
-
 static bool keep_key(struct call *call, const void *key, size_t key_length)
 {
 	uint8_t *copy = call->small_key;
@@ -228,7 +223,17 @@ int client_lost(struct kv_client *client)
 			   client->link->reason);
 }
 
-/* An id for the request, and its place in the table. */
+/* The request has the link's next id, by which the reply finds the call. */
+static void give_id(struct kv_client *client, struct call *call)
+{
+	struct link *link = client->link;
+
+	call->request.id = link->next_id++;
+	client->by_id[call->request.id % client->id_slots] = call;
+	link->asked++;
+}
+
+/* An id for the request, once there is one to be had. */
 static int take_id(struct kv_client *client, struct call *call)
 {
 	struct link *link = client->link;
@@ -243,9 +248,7 @@ static int take_id(struct kv_client *client, struct call *call)
 		if (link->is_lost)
 			return client_lost(client);
 	}
-	call->request.id = link->next_id++;
-	client->by_id[call->request.id % client->id_slots] = call;
-	link->asked++;
+	give_id(client, call);
 	return KV_OK;
 }
 
@@ -261,7 +264,9 @@ static void was_asked(struct kv_client *client, struct call *call)
 	call->round_trips++;
 }
 
-/* As soon as it may have gone out it counts as sent; but what was not even posted was not. */
+/* Posts what makes the server carry the request out. It counts as sent from before on, as it may go
+ * out at once; a post that fails has taken nothing, and then it was not sent after all. This is how
+ * a client finds out that the server said goodbye while it had nothing to ask. */
 static int post_request(struct kv_client *client, struct call *call, struct rmr_work *work)
 {
 	was_asked(client, call);
@@ -273,25 +278,22 @@ static int post_request(struct kv_client *client, struct call *call, struct rmr_
 
 int call_ask(struct kv_client *client, struct call *call)
 {
-	struct link *link = client->link;
-	unsigned touches = MIN(client->touch_count, KV_MAX_TOUCHES);
-	struct rmr_work work = {.op = RMR_OP_SEND, .flags = RMR_UNSIGNALED, .local = call->slot};
 	int status = take_id(client, call);
+	struct rmr_work work;
 
 	if (status != KV_OK)
 		return status;
-	call->request.touch_count = (uint16_t)touches;
-	if (touches && kv_request_size(&call->request) > link->max_send)
-		call->request.touch_count = 0;
-	work.length = (size_t)(kv_encode_request(call->slot, &call->request, call->key,
-						 call->source, client->touches) -
-			       call->slot);
+	call_write(client, &call->request, call->key, call->source, call->slot, &work);
 	client->touch_count = 0;
-	if (work.length <= rmr_device_info(link->device)->max_inline)
-		work.flags |= RMR_INLINE;
-	else
-		work.region = link->slots_region;
 	return post_request(client, call, &work);
+}
+
+void call_continue(struct kv_client *client, struct call *call, uint64_t sent_ns)
+{
+	give_id(client, call);
+	was_asked(client, call);
+	call->sent_ms = sent_ns / 1000000;
+	call->deadline_ns = sent_ns + (uint64_t)client->options.timeout_ms * UINT64_C(1000000);
 }
 
 /* Header and key. */

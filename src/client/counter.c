@@ -24,7 +24,7 @@ static void count_take(struct kv_client *client, struct call *call,
 {
 	(void)view;
 	if (call->status == KV_OK)
-		client_learn(client, call);
+		call_learn(client, call);
 }
 
 static int ask(struct kv_client *client, unsigned op, const void *key, size_t key_length,

@@ -110,10 +110,10 @@ int get_mapped(struct kv_client *client, const void *key, size_t key_length, voi
  * Remembered places
  */
 
-void client_learn(struct kv_client *client, const struct call *call)
+void client_learn(struct kv_client *client, uint64_t hash, const void *key, size_t key_length,
+		  const struct kv_reply *reply)
 {
-	const struct kv_reply *reply = &call->reply;
-	uint64_t size = item_size(call->request.key_length, reply->value_length);
+	uint64_t size = item_size(key_length, reply->value_length);
 	bool is_counter = reply->cell != KV_NO_CELL;
 	uint64_t check = 0;
 
@@ -121,14 +121,13 @@ void client_learn(struct kv_client *client, const struct call *call)
 		return;
 	/* The cell of a counter that expires is nobody's business: it might be over already. */
 	if (is_counter && (reply->cell >= LOCATION_NO_CELL || reply->expires_ms)) {
-		locations_forget(&client->locations, call->hash);
+		locations_forget(&client->locations, hash);
 		return;
 	}
 	if (is_counter)
-		check = hash64_seed(call->key, call->request.key_length, client->instance);
-	locations_learn(&client->locations, call->hash, is_counter ? 0 : reply->offset,
-			(uint32_t)size, is_counter ? (uint32_t)reply->cell : LOCATION_NO_CELL,
-			check);
+		check = hash64_seed(key, key_length, client->instance);
+	locations_learn(&client->locations, hash, is_counter ? 0 : reply->offset, (uint32_t)size,
+			is_counter ? (uint32_t)reply->cell : LOCATION_NO_CELL, check);
 }
 
 /* Whether an item that ends at this time is surely still alive. */
@@ -342,8 +341,8 @@ static int location_start(struct kv_client *client, struct call *call)
 	uint64_t generation;
 	int status;
 
-	if (!place || !place->offset || place->offset > rmr_remote_length(link->arena) ||
-	    place->size > rmr_remote_length(link->arena) - place->offset)
+	if (!place || !place->offset || place->offset > link->arena_length ||
+	    place->size > link->arena_length - place->offset)
 		return KV_AGAIN;
 	call->place = *place;
 	work.offset = place->offset;
@@ -417,7 +416,7 @@ static void get_take(struct kv_client *client, struct call *call, const struct k
 		locations_forget(&client->locations, call->hash);
 	if (call->status != KV_OK)
 		return;
-	client_learn(client, call);
+	call_learn(client, call);
 	if (reply->flags & KV_PUSHED) {
 		from = memory_of(client, call);
 		call->path = KV_PATH_PUSH;

@@ -70,7 +70,7 @@ static int fetch(struct kv_client *client, struct call *call, enum search_step s
 				.length = length,
 				.local = call->slot,
 				.region = link->slots_region};
-	size_t arena = rmr_remote_length(link->arena);
+	size_t arena = link->arena_length;
 
 	if (offset > arena || length > arena - offset || ++call->search->reads > MAX_READS)
 		return KV_AGAIN;
@@ -92,7 +92,7 @@ static int fetch(struct kv_client *client, struct call *call, enum search_step s
 
 static bool take_header(struct kv_client *client, const uint8_t *bytes)
 {
-	size_t arena = rmr_remote_length(client->link->arena);
+	size_t arena = client->link->arena_length;
 	struct store_header header;
 	struct index_picture *picture;
 	uint64_t table;
@@ -237,7 +237,7 @@ static int take_item(struct kv_client *client, struct call *call)
 		bytes = (uint8_t *)rmr_arena_base(client->link->buffer) + call->buffer.begin;
 	if (get_accept(client, call, bytes)) {
 		call->path = KV_PATH_INDEX;
-		client_learn(client, call);
+		call_learn(client, call);
 		call_done(client, call, call->status);
 		return KV_OK;
 	}

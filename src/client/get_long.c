@@ -21,7 +21,7 @@ void client_unpin(struct kv_client *client, uint64_t handle)
 bool pinned_place(const struct kv_client *client, const struct kv_reply *reply, size_t key_length,
 		  uint64_t *offset)
 {
-	size_t arena = rmr_remote_length(client->link->arena);
+	size_t arena = client->link->arena_length;
 	uint64_t before;
 
 	if (reply->value_length > arena || reply->offset > arena)

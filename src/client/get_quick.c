@@ -29,9 +29,8 @@ static bool is_possible(struct kv_client *client, struct quick *quick, uint64_t 
 	    client->options.get_mode == KV_GET_ASK || quick->key_length > CALL_SMALL_KEY)
 		return false;
 	place = locations_peek(&client->locations, hash);
-	if (!place || place->size > link->max_send ||
-	    place->offset > rmr_remote_length(link->arena) ||
-	    place->size > rmr_remote_length(link->arena) - place->offset)
+	if (!place || place->size > link->max_send || place->offset > link->arena_length ||
+	    place->size > link->arena_length - place->offset)
 		return false;
 	quick->place = *place;
 	quick->call = call_first_free(client);

@@ -14,6 +14,7 @@
  *	get_long.c	values that do not fit into the buffer
  *	get_index.c	looking a key up by READs
  *	put.c		how a value is put: in a message, in the landing buffer, in pieces
+ *	put_quick.c	a short value in a message, when nothing else is under way
  *	operations.c	everything that is one request and one reply
  *	counter.c	counters
  *	view.c		values in place
@@ -50,7 +51,8 @@
 #define CLIENT_TRANSPORT_SIZE 1200
 #define CLIENT_MAX_TARGETS    20
 /* Calls beside those that the caller submits: our own, and what is needed to start others. */
-#define CLIENT_SPARE 8u
+#define CLIENT_SPARE	 8u
+#define LINK_MAX_TIME_MS ((uint64_t)1 << 48) /* as an item's expiry */
 
 /* ------------------------------------------------------------------------------------------
  * Targets
@@ -104,6 +106,7 @@ struct link {
 	uint64_t generation;
 	uint64_t opened_ns;
 	struct rmr_remote *arena;
+	size_t arena_length;
 	struct rmr_remote *cells;
 	struct rmr_remote *landing; /* NULL until it is needed */
 	struct extents landing_space;
@@ -112,6 +115,7 @@ struct link {
 	bool is_mapped;
 
 	size_t max_send;    /* bytes of a SEND */
+	size_t max_inline;  /* of these, without a region */
 	size_t eager_limit; /* key and value of a request in a SEND */
 	size_t reply_room;  /* of a value in a reply */
 	uint32_t next_id;
@@ -165,6 +169,8 @@ typedef void (*call_read_fn)(struct kv_client *client, struct call *call);
 #define CALL_SMALL_KEY 64
 /* A status that never leaves the client: the value is too long for the buffer. */
 #define CALL_TOO_LONG 1
+/* Another one: nothing was done, so it can be done in another way. */
+#define CALL_NOT_MADE 2
 
 struct call {
 	enum call_state state;
@@ -288,7 +294,10 @@ int call_begin(struct kv_client *client, unsigned op, const void *key, size_t ke
 	       bool may_wait, struct call **call);
 void call_end(struct kv_client *client, struct call *call);
 /* The one that call_begin() takes next, if none is under way. */
-struct call *call_first_free(struct kv_client *client);
+static inline struct call *call_first_free(const struct kv_client *client)
+{
+	return &client->calls[client->first_free];
+}
 
 /* Runs a call until it is done, and returns its status. It stays until call_end(). */
 int call_run(struct kv_client *client, struct call *call);
@@ -316,6 +325,55 @@ int call_post_read(struct kv_client *client, struct call *call, struct rmr_work 
 int call_post_part(struct kv_client *client, struct rmr_work *work);
 /* The same for a piece of a direct read, which get_take_piece() is told of. */
 int call_post_piece(struct kv_client *client, const struct call *call, struct rmr_work *work);
+
+/* Writes a request, and what was touched as far as it fits, to a slot; *work sends it. The touches
+ * are the client's until that is posted. */
+static inline void call_write(const struct kv_client *client, struct kv_request *request,
+			      const void *key, const void *value, uint8_t *slot,
+			      struct rmr_work *work)
+{
+	const struct link *link = client->link;
+	unsigned touches = client->touch_count;
+
+	request->touch_count = (uint16_t)(touches < KV_MAX_TOUCHES ? touches : KV_MAX_TOUCHES);
+	if (touches && kv_request_size(request) > link->max_send)
+		request->touch_count = 0;
+	*work = (struct rmr_work){.op = RMR_OP_SEND, .flags = RMR_UNSIGNALED, .local = slot};
+	work->length =
+		(size_t)(kv_encode_request(slot, request, key, value, client->touches) - slot);
+	if (work->length <= link->max_inline)
+		work->flags |= RMR_INLINE;
+	else
+		work->region = link->slots_region;
+}
+
+/* Makes a call that was just begun one whose request, with the link's next id, went out then. */
+void call_continue(struct kv_client *client, struct call *call, uint64_t sent_ns);
+
+/* What a reply says; what makes no sense is KV_INTERNAL. */
+static inline int call_status(const struct kv_reply *reply)
+{
+	return reply->status > 0 || reply->status < KV_AGAIN ? KV_INTERNAL : reply->status;
+}
+
+/* The server told its time after the request had left, at sent_ms: then it was no later. */
+static inline void link_take_time(struct link *link, const struct kv_reply *reply, uint64_t sent_ms)
+{
+	/* A time beyond all reason is not calculated with. */
+	if (link->is_mapped || reply->server_time_ms >= LINK_MAX_TIME_MS)
+		return;
+	link->clock_set_ms = (int64_t)sent_ms;
+	link->clock_ahead_ms = (int64_t)reply->server_time_ms + 1 - link->clock_set_ms;
+}
+
+/* A message's slot is given back when there is nothing better to do: while the next answer is
+ * waited for, or another message comes. There are some more slots than answers. */
+static inline void link_release_spent(struct link *link)
+{
+	if (link->spent)
+		rmr_recv_release(link->queue, link->spent);
+	link->spent = NULL;
+}
 
 /* Says that the link is lost; returns KV_DISCONNECTED. */
 int client_lost(struct kv_client *client);
@@ -464,9 +522,45 @@ int put_in_pieces(struct kv_client *client, const void *key, size_t key_length, 
 		  size_t value_length, const kv_put_options_t *options, kv_info_t *info);
 /* Longest key and value together that go in one request. */
 size_t put_limit(const struct kv_client *client);
+/* A put in one go, of what goes in a message, when nothing else is under way. CALL_NOT_MADE, or its
+ * status. */
+int put_quickly(struct kv_client *client, const void *key, size_t key_length, const void *value,
+		size_t value_length, const kv_put_options_t *options, kv_info_t *info);
 
 void info_from_reply(const struct kv_reply *reply, kv_info_t *info);
-/* What a reply says of an item's place. */
-void client_learn(struct kv_client *client, const struct call *call);
+/* What a reply says of the place of this key's item. */
+void client_learn(struct kv_client *client, uint64_t hash, const void *key, size_t key_length,
+		  const struct kv_reply *reply);
+
+static inline void call_learn(struct kv_client *client, const struct call *call)
+{
+	client_learn(client, call->hash, call->key, call->request.key_length, &call->reply);
+}
+
+static inline void put_set_options(struct kv_request *request, const kv_put_options_t *options)
+{
+	if (!options)
+		return;
+	request->argument = options->ttl_ms;
+	request->version = options->version;
+	request->flags |= (uint8_t)(options->condition << KV_CONDITION_SHIFT);
+}
+
+/* Where the item is now; if the put failed, nobody knows. */
+static inline void put_remember(struct kv_client *client, int status, uint64_t hash,
+				const void *key, size_t key_length, const struct kv_reply *reply)
+{
+	if (status == KV_OK)
+		client_learn(client, hash, key, key_length, reply);
+	else
+		locations_forget(&client->locations, hash);
+}
+
+/* Tells of the item that is there now; info: NULL, or the caller's. */
+static inline void put_inform(int status, const struct kv_reply *reply, kv_info_t *info)
+{
+	if (info && (status == KV_OK || status == KV_EXISTS || status == KV_CAS_FAILED))
+		info_from_reply(reply, info);
+}
 
 #endif

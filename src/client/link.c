@@ -236,9 +236,10 @@ static enum rmr_status open_remotes(struct link *link)
 		status = rmr_remote_open(link->conn, &welcome->arena, &link->arena);
 		if (status != RMR_OK)
 			return error_context(status, "the store's memory");
+		link->arena_length = rmr_remote_length(link->arena);
 		memory = rmr_remote_pointer(link->arena);
 		if (memory) {
-			status = reader_init(&link->reader, memory, rmr_remote_length(link->arena));
+			status = reader_init(&link->reader, memory, link->arena_length);
 			if (status != RMR_OK)
 				return status;
 			link->is_mapped = true;
@@ -263,6 +264,7 @@ static enum rmr_status open_slots(struct link *link)
 		return error_set(RMR_PROTOCOL, "it takes messages of %zu bytes only",
 				 info.max_send);
 	link->max_send = MIN(info.max_send, MAX_SLOT);
+	link->max_inline = rmr_device_info(link->device)->max_inline;
 	slot = (link->max_send + 63) & ~(size_t)63;
 	status = rmr_arena_open(slot * link->client->window, 0, &link->slots);
 	if (status == RMR_OK)

@@ -22,15 +22,6 @@
 #define WHOLE_LIMIT    ((size_t)256 << 10)
 #define SMALL_PIECE    ((size_t)128 << 10)
 
-static void set_options(struct kv_request *request, const kv_put_options_t *options)
-{
-	if (!options)
-		return;
-	request->argument = options->ttl_ms;
-	request->version = options->version;
-	request->flags |= (uint8_t)(options->condition << KV_CONDITION_SHIFT);
-}
-
 /* Bytes of key and value that the landing buffer takes; 0: there is none. */
 static size_t landing_limit(const struct kv_client *client)
 {
@@ -62,10 +53,8 @@ size_t put_limit(const struct kv_client *client)
 static void put_take(struct kv_client *client, struct call *call, const struct kv_reply_view *view)
 {
 	(void)view;
-	if (call->status == KV_OK)
-		client_learn(client, call);
-	else
-		locations_forget(&client->locations, call->hash);
+	put_remember(client, call->status, call->hash, call->key, call->request.key_length,
+		     &call->reply);
 }
 
 /* By whichever way its size needs. */
@@ -113,7 +102,7 @@ int put_begin(struct kv_client *client, const void *key, size_t key_length, cons
 
 	if (status != KV_OK)
 		return status;
-	set_options(&call->request, options);
+	put_set_options(&call->request, options);
 	call->request.value_length = value_length;
 	call->source = value;
 	call->start = put_start;
@@ -259,7 +248,7 @@ static int begin_pieces(struct kv_client *client, const void *key, size_t key_le
 	/* It can be repeated: nothing is changed by it. */
 	call->is_change = false;
 	client->changes_under_way--;
-	set_options(&call->request, options);
+	put_set_options(&call->request, options);
 	call->request.value_length = pieces->length;
 	call->path = KV_PATH_NONE;
 	call->start = once_start;
@@ -332,8 +321,7 @@ int put_in_pieces(struct kv_client *client, const void *key, size_t key_length, 
 	client->last_status = status;
 	if (status == KV_AGAIN)
 		return client_fail(client, KV_TIMEOUT, "the connection was lost again and again");
-	if (info && (status == KV_OK || status == KV_EXISTS || status == KV_CAS_FAILED))
-		info_from_reply(&reply, info);
+	put_inform(status, &reply, info);
 	return status;
 }
 
@@ -360,7 +348,7 @@ static int put_by_pull(struct kv_client *client, const void *key, size_t key_len
 		return KV_AGAIN;
 	status = call_begin(client, KV_OP_PUT_PULL, key, key_length, true, &call);
 	if (status == KV_OK) {
-		set_options(&call->request, options);
+		put_set_options(&call->request, options);
 		call->request.value_length = sizeof(descriptor);
 		call->request.place = value_length;
 		call->source = &descriptor;
@@ -373,8 +361,7 @@ static int put_by_pull(struct kv_client *client, const void *key, size_t key_len
 	}
 	link_unregister(client);
 	locations_forget(&client->locations, client_hash(key, key_length));
-	if (info && (status == KV_OK || status == KV_EXISTS || status == KV_CAS_FAILED))
-		info_from_reply(&reply, info);
+	put_inform(status, &reply, info);
 	return status;
 }
 
@@ -413,8 +400,7 @@ static int put(struct kv_client *client, const void *key, size_t key_length, con
 	if (status == KV_BUSY && client->link && client->link->has_no_landing &&
 	    key_length + value_length > client->link->eager_limit)
 		return put_in_pieces(client, key, key_length, value, value_length, options, info);
-	if (info && (status == KV_OK || status == KV_EXISTS || status == KV_CAS_FAILED))
-		info_from_reply(&reply, info);
+	put_inform(status, &reply, info);
 	return status;
 }
 
@@ -430,6 +416,9 @@ int kv_client_put_with(kv_client_t *client, const void *key, size_t key_length, 
 		return client_fail(client, KV_INVALID, "put: no value");
 	if (options && (unsigned)options->condition > KV_IF_VERSION)
 		return client_fail(client, KV_INVALID, "put: no such condition");
+	status = put_quickly(client, key, key_length, value, value_length, options, info);
+	if (status != CALL_NOT_MADE)
+		return status;
 	/* What is long may take several calls. */
 	if (client->link && key_length + value_length > client->link->eager_limit)
 		outer_ns = client_begin_operation(client);

@@ -17,7 +17,6 @@
 #define MAX_BACKOFF_MS 500u
 /* A link that did not live longer counts as an attempt that failed. */
 #define SHORT_LIFE_NS 20000000u
-#define MAX_TIME_MS   ((uint64_t)1 << 48) /* as an item's expiry */
 
 /* What a call that nobody waits for any more has got on the server is given back. */
 static void keep_leftover(struct kv_client *client, const struct call *call)
@@ -41,22 +40,15 @@ static void take_reply(struct kv_client *client, struct call *call,
 		       const struct kv_reply_view *view)
 {
 	struct link *link = client->link;
-	int status = view->header.status;
+	int status = call_status(&view->header);
 
 	call->reply = view->header;
-	/* A time beyond all reason is not calculated with. */
-	if (!link->is_mapped && view->header.server_time_ms < MAX_TIME_MS) {
-		link->clock_set_ms = (int64_t)call->sent_ms;
-		link->clock_ahead_ms =
-			(int64_t)view->header.server_time_ms + 1 - link->clock_set_ms;
-	}
+	link_take_time(link, &view->header, call->sent_ms);
 	if (view->header.cells_epoch != link->cells_epoch) {
 		link->cells_epoch = view->header.cells_epoch;
 		link->must_tell_cells = true;
 		locations_clear_cells(&client->locations);
 	}
-	if (status > 0 || status < KV_AGAIN)
-		status = KV_INTERNAL;
 	call->status = status;
 	/* Why a piece belongs to no put was in the reply to its PUT_BEGIN. */
 	if (status != KV_OK && view->value && !call->is_abandoned &&
@@ -122,15 +114,6 @@ static void handle_read(struct kv_client *client, const struct rmr_completion *c
 		call_done(client, call, KV_OK);
 }
 
-/* A message's slot is given back when there is nothing better to do: while the next answer is
- * waited for, or another message comes. There are some more slots than answers. */
-static void release_spent(struct link *link)
-{
-	if (link->spent)
-		rmr_recv_release(link->queue, link->spent);
-	link->spent = NULL;
-}
-
 static void handle(struct kv_client *client, const struct rmr_completion *completion)
 {
 	struct link *link = client->link;
@@ -142,7 +125,7 @@ static void handle(struct kv_client *client, const struct rmr_completion *comple
 			break;
 		if (!link->is_lost)
 			handle_message(client, completion);
-		release_spent(link);
+		link_release_spent(link);
 		link->spent = completion->data;
 		break;
 	case RMR_OP_READ:
@@ -156,13 +139,6 @@ static void handle(struct kv_client *client, const struct rmr_completion *comple
 	default:
 		break;
 	}
-}
-
-void call_handle(struct kv_client *client, const struct rmr_completion *completion)
-{
-	client->turning++;
-	handle(client, completion);
-	client->turning--;
 }
 
 /* Not at once again. Somewhere between half and all of the time, lest all clients come back
@@ -263,6 +239,23 @@ static void tell_leftovers(struct kv_client *client)
 	}
 }
 
+/* What came in may call for more; that is for the outermost turn. */
+static void draw_consequences(struct kv_client *client)
+{
+	struct link *link = client->link;
+
+	if (client->turning)
+		return;
+	if (link->is_lost) {
+		calls_after_loss(client);
+		return;
+	}
+	if (link->must_tell_cells)
+		tell_cells(client);
+	if (client->leftover_count)
+		tell_leftovers(client);
+}
+
 void call_turn(struct kv_client *client, int timeout_ms)
 {
 	struct rmr_completion completions[TURN_BATCH];
@@ -280,20 +273,19 @@ void call_turn(struct kv_client *client, int timeout_ms)
 		rmr_flush(link->conn);
 	}
 	client->turning++;
-	release_spent(link);
+	link_release_spent(link);
 	count = timeout_ms ? rmr_wait(link->queue, completions, TURN_BATCH, timeout_ms)
 			   : rmr_poll(link->queue, completions, TURN_BATCH);
 	for (int i = 0; i < count; i++)
 		handle(client, &completions[i]);
 	client->turning--;
-	if (client->turning)
-		return;
-	if (link->is_lost) {
-		calls_after_loss(client);
-		return;
-	}
-	if (link->must_tell_cells)
-		tell_cells(client);
-	if (client->leftover_count)
-		tell_leftovers(client);
+	draw_consequences(client);
+}
+
+void call_handle(struct kv_client *client, const struct rmr_completion *completion)
+{
+	client->turning++;
+	handle(client, completion);
+	client->turning--;
+	draw_consequences(client);
 }

@@ -77,11 +77,6 @@ const char *kv_op_name(unsigned op)
 	return names[op];
 }
 
-static bool is_request(unsigned op)
-{
-	return op >= KV_OP_GET && op < KV_OP_END_OF_REQUESTS;
-}
-
 const char *kv_decode_request(const void *message, size_t length, struct kv_request_view *view)
 {
 	struct kv_request *header = &view->header;
@@ -90,7 +85,7 @@ const char *kv_decode_request(const void *message, size_t length, struct kv_requ
 	if (length < sizeof(*header))
 		return "a request shorter than its header";
 	memcpy(header, bytes, sizeof(*header));
-	if (!is_request(header->op))
+	if (!kv_op_is_request(header->op))
 		return "an unknown request";
 	if (kv_op_has_key(header->op) ? header->key_length < 1 || header->key_length > KV_MAX_KEY
 				      : header->key_length != 0)
@@ -116,23 +111,6 @@ struct kv_touch kv_get_touch(const struct kv_request_view *view, unsigned number
 
 	memcpy(&touch, view->touches + number * sizeof(touch), sizeof(touch));
 	return touch;
-}
-
-const char *kv_decode_reply(const void *message, size_t length, struct kv_reply_view *view)
-{
-	struct kv_reply *header = &view->header;
-
-	if (length < sizeof(*header))
-		return "a reply shorter than its header";
-	memcpy(header, message, sizeof(*header));
-	if (header->op != KV_OP_GOODBYE && !is_request(header->op))
-		return "a reply to no request";
-	if (!(header->flags & KV_HAS_VALUE) && length != sizeof(*header))
-		return "a reply of another length than it says";
-	view->value_length = length - sizeof(*header);
-	view->value =
-		header->flags & KV_HAS_VALUE ? (const uint8_t *)message + sizeof(*header) : NULL;
-	return NULL;
 }
 
 int kv_decode_greeting(const void *message, size_t length, void *greeting, size_t room)
@@ -190,22 +168,4 @@ size_t kv_add_scan_entry(uint8_t *to, size_t room, const struct kv_scan_entry *e
 	memset(to + size - 8, 0, 8);
 	memcpy(to + sizeof(*entry), key, entry->key_length);
 	return size;
-}
-
-uint8_t *kv_encode_request(uint8_t *message, const struct kv_request *header, const void *key,
-			   const void *value, const struct kv_touch *touches)
-{
-	uint8_t *at = message + sizeof(*header);
-
-	memcpy(message, header, sizeof(*header));
-	if (header->key_length)
-		memcpy(at, key, header->key_length);
-	at += header->key_length;
-	if (kv_op_has_value(header->op) && header->value_length) {
-		memcpy(at, value, header->value_length);
-		at += header->value_length;
-	}
-	if (header->touch_count)
-		memcpy(at, touches, header->touch_count * sizeof(*touches));
-	return at + header->touch_count * sizeof(*touches);
 }

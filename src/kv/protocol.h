@@ -40,6 +40,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define KV_PROTOCOL_MAGIC   0x766b5261u /* "aRkv" */
 #define KV_PROTOCOL_VERSION 1u
@@ -256,6 +257,11 @@ static_assert(sizeof(struct kv_scan_entry) == 32, "wire");
  * Decoding
  */
 
+static inline bool kv_op_is_request(unsigned op)
+{
+	return op >= KV_OP_GET && op < KV_OP_END_OF_REQUESTS;
+}
+
 /* A request whose parts lie in the message. */
 struct kv_request_view {
 	struct kv_request header;
@@ -273,7 +279,24 @@ struct kv_reply_view {
 	size_t value_length;  /* of what follows */
 };
 
-const char *kv_decode_reply(const void *message, size_t length, struct kv_reply_view *view);
+/* Here, as kv_encode_request() is, so that whoever knows the op is spared the rest. */
+static inline const char *kv_decode_reply(const void *message, size_t length,
+					  struct kv_reply_view *view)
+{
+	struct kv_reply *header = &view->header;
+
+	if (length < sizeof(*header))
+		return "a reply shorter than its header";
+	memcpy(header, message, sizeof(*header));
+	if (header->op != KV_OP_GOODBYE && !kv_op_is_request(header->op))
+		return "a reply to no request";
+	if (!(header->flags & KV_HAS_VALUE) && length != sizeof(*header))
+		return "a reply of another length than it says";
+	view->value_length = length - sizeof(*header);
+	view->value =
+		header->flags & KV_HAS_VALUE ? (const uint8_t *)message + sizeof(*header) : NULL;
+	return NULL;
+}
 
 struct kv_touch kv_get_touch(const struct kv_request_view *view, unsigned number);
 
@@ -310,9 +333,26 @@ static inline size_t kv_request_size(const struct kv_request *header)
 	       header->touch_count * sizeof(struct kv_touch);
 }
 
-/* Writes header, key, value and touches, as far as there are any; returns the end. */
-uint8_t *kv_encode_request(uint8_t *message, const struct kv_request *header, const void *key,
-			   const void *value, const struct kv_touch *touches);
+/* Writes header, key, value and touches, as far as there are any; returns the end. touches: NULL if
+ * touch_count is 0. */
+static inline uint8_t *kv_encode_request(uint8_t *message, const struct kv_request *header,
+					 const void *key, const void *value,
+					 const struct kv_touch *touches)
+{
+	uint8_t *at = message + sizeof(*header);
+
+	memcpy(message, header, sizeof(*header));
+	if (header->key_length)
+		memcpy(at, key, header->key_length);
+	at += header->key_length;
+	if (kv_op_has_value(header->op) && header->value_length) {
+		memcpy(at, value, header->value_length);
+		at += header->value_length;
+	}
+	if (header->touch_count && touches)
+		memcpy(at, touches, header->touch_count * sizeof(*touches));
+	return at + header->touch_count * sizeof(*touches);
+}
 
 /* Appends an entry and its key at `to`, if it fits into `room`. Returns its bytes, 0: no room. */
 size_t kv_add_scan_entry(uint8_t *to, size_t room, const struct kv_scan_entry *entry,

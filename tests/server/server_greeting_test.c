@@ -19,6 +19,14 @@ static void check_served(const char *by, const char *key_file)
 	raw_close(&raw);
 }
 
+/* Of one who may write. */
+static uint32_t all_capabilities(const char *by)
+{
+	uint32_t pull = strcmp(by, "tcp") == 0 ? KV_CAN_PULL : 0;
+
+	return KV_CAN_READ | KV_CAN_WRITE | KV_CAN_COUNT | pull;
+}
+
 static void check_no_descriptor(const struct raw *raw)
 {
 	const struct kv_welcome none = {0};
@@ -34,7 +42,7 @@ static void without_keys(const char *by)
 	raw_connect(&raw, by, subject_address(&subject, by));
 	CHECK_EQ(raw_greet(&raw, NULL, 7), KV_OP_WELCOME);
 	CHECK_EQ(raw.challenge.needs_proof, 0);
-	CHECK_EQ(raw.welcome.capabilities, KV_CAN_READ | KV_CAN_WRITE | KV_CAN_COUNT);
+	CHECK_EQ(raw.welcome.capabilities, all_capabilities(by));
 	CHECK_EQ(raw.welcome.window, 7);
 	CHECK_EQ(raw.welcome.cells_epoch, 1);
 	CHECK_EQ(raw.welcome.map_epoch, 0);
@@ -73,7 +81,7 @@ static void keys(const char *by)
 	CHECK_EQ(raw.refuse.status, KV_DENIED);
 	raw_close(&raw);
 	raw_enter(&raw, by, address, options.key_file);
-	CHECK_EQ(raw.welcome.capabilities, KV_CAN_READ | KV_CAN_WRITE | KV_CAN_COUNT);
+	CHECK_EQ(raw.welcome.capabilities, all_capabilities(by));
 	CHECK_EQ(raw_put(&raw, "key", "value", 5), KV_OK);
 	CHECK_EQ(raw_simple(&raw, KV_OP_ADD, "n", 1), KV_OK);
 	raw_close(&raw);
