@@ -28,7 +28,7 @@ enum answer {
 	ANSWER_OTHER_OP,
 	ANSWER_SHORT,	   /* than its header */
 	ANSWER_STOPS,	   /* GOODBYE: it was not carried out */
-	ANSWER_THROWN_OUT, /* GOODBYE: nobody knows */
+	ANSWER_THROWN_OUT, /* the same, with a reason */
 	ANSWER_CLOSES,
 	ANSWER_TWICE,
 	ANSWER_LAST, /* and GOODBYE behind it, and it closes */
@@ -251,7 +251,7 @@ static const struct answer_case {
 	{ANSWER_OTHER_OP, 0, KV_UNKNOWN, 1, 1, "no request of ours"},
 	{ANSWER_SHORT, 0, KV_UNKNOWN, 1, 1, "shorter"},
 	{ANSWER_STOPS, 0, KV_OK, 2, 1, NULL},
-	{ANSWER_THROWN_OUT, KV_DENIED, KV_UNKNOWN, 1, 1, "may have been made"},
+	{ANSWER_THROWN_OUT, KV_DENIED, KV_OK, 2, 1, NULL},
 	{ANSWER_CLOSES, 0, KV_UNKNOWN, 1, 1, "may have been made"},
 	{ANSWER_NONE, 0, KV_UNKNOWN, 1, 0, "no answer within"},
 };

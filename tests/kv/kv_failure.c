@@ -172,6 +172,48 @@ static void test_stopped_server(void)
 	server_stop(&server);
 }
 
+/* A long value whose place is known is read in pieces: however many those are, the get ends in time
+ * when nobody answers. */
+static void test_stopped_while_it_is_read(void)
+{
+	const size_t size = 30 << 20;
+	kv_server_options_t server_options = {.memory = 128 << 20};
+	kv_client_options_t options = {.timeout_ms = 2000 * (int)TEST_TIME_FACTOR,
+				       .buffer_size = 64 << 20};
+	struct server server;
+	kv_client_t *client;
+	char *value = malloc(size);
+	uint64_t begin_ns;
+
+	CHECK(value);
+	server_start(&server, &server_options);
+	client = client_open(&server, &options);
+	value_fill(value, size, 3);
+	CHECK_KV(client, kv_client_put(client, KEY("long"), value, size), KV_OK);
+	for (int i = 0; i < 3; i++) {
+		size_t length = size;
+
+		memset(value, 0, size);
+		CHECK_KV(client, kv_client_get(client, KEY("long"), value, &length), KV_OK);
+		CHECK(value_is(value, length, 3));
+	}
+	stop_process(server.pid);
+	test_sleep_ms(300);
+	begin_ns = clock_now_ns();
+	for (int i = 0; i < 2; i++) {
+		size_t length = size;
+		int status = kv_client_get(client, KEY("long"), value, &length);
+
+		CHECK(status == KV_TIMEOUT || status == KV_DISCONNECTED);
+	}
+	CHECK(clock_now_ns() - begin_ns <
+	      2 * 1000000ull * (uint64_t)options.timeout_ms + 2000000000ull * TEST_TIME_FACTOR);
+	kill(server.pid, SIGCONT);
+	free(value);
+	kv_client_destroy(client);
+	server_stop(&server);
+}
+
 /* A window full of requests that nobody answers: everything ends by its time all the same. */
 static void test_batch_without_answers(void)
 {
@@ -378,6 +420,7 @@ const struct test failure_tests[] = {
 	{"death_of_the_server", test_death_of_the_server},
 	{"no_server_any_more", test_no_server_any_more},
 	{"stopped_server", test_stopped_server},
+	{"stopped_while_it_is_read", test_stopped_while_it_is_read, TEST_SLOW},
 	{"batch_without_answers", test_batch_without_answers},
 	{"late_views", test_late_views},
 	{"late_counts", test_late_counts},

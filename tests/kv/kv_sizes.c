@@ -146,6 +146,32 @@ static void test_a_gibibyte(void)
 	server_stop(&server);
 }
 
+/* A long key that fits no message, and hardly any value: by whichever way, it is put. */
+static void test_long_keys_and_nothing(void)
+{
+	kv_client_options_t small = {.eager_limit = 1000, .landing_limit = 80};
+	static char key[2000], value[16];
+	struct server server;
+	kv_client_t *client;
+
+	server_start(&server, NULL);
+	client = client_open(&server, &small);
+	memset(key, 'k', sizeof(key));
+	/* More of them than there may be under way: none is left lying about. */
+	for (size_t length = 0; length < 10; length++) {
+		size_t found = sizeof(value);
+
+		CHECK_KV(client, kv_client_put(client, key, sizeof(key), "123456789", length),
+			 KV_OK);
+		CHECK_KV(client, kv_client_get(client, key, sizeof(key), value, &found), KV_OK);
+		CHECK_EQ(found, length);
+		CHECK_MEM(value, "123456789", length);
+	}
+	CHECK_EQ(client_figure(client, "drafts"), 0);
+	kv_client_destroy(client);
+	server_stop(&server);
+}
+
 /* The index, read by ourselves. */
 static void test_index_reads(void)
 {
@@ -326,8 +352,13 @@ static void test_progress(void)
 }
 
 const struct test size_tests[] = {
-	{"all_sizes", test_all_sizes, 0, 120}, {"inline_limit", test_inline_limit},
-	{"progress", test_progress},	       {"a_gibibyte", test_a_gibibyte, TEST_SLOW, 120},
-	{"index_reads", test_index_reads},     {"stale_places", test_stale_places},
-	{"full_store", test_full_store},       {0},
+	{"all_sizes", test_all_sizes, 0, 120},
+	{"inline_limit", test_inline_limit},
+	{"progress", test_progress},
+	{"a_gibibyte", test_a_gibibyte, TEST_SLOW, 120},
+	{"index_reads", test_index_reads},
+	{"stale_places", test_stale_places},
+	{"full_store", test_full_store},
+	{"long_keys_and_nothing", test_long_keys_and_nothing},
+	{0},
 };
