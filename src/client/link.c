@@ -420,8 +420,9 @@ int link_open(struct kv_client *client, uint64_t deadline_ns)
 				break;
 			reason = error_chain();
 		}
-		append(reasons, sizeof(reasons), "%s%s: %s", *reasons ? "; " : "", target->device,
-		       reason);
+		/* Of what is not here the first words will do: kv-doctor knows the rest. */
+		append(reasons, sizeof(reasons), "%s%s: %.*s", *reasons ? "; " : "", target->device,
+		       (int)(*target->reason ? strcspn(reason, ";") : strlen(reason)), reason);
 		if (is_final(status) || clock_passed(deadline_ns))
 			break;
 	}

@@ -339,6 +339,15 @@ static bool read_pending(struct greeter *greeter, struct pending *pending,
 
 	if (got < 0 && (errno == EAGAIN || errno == EINTR))
 		return false;
+	if (got == 0 && pending->have == 0) {
+		int fd = pending->fd;
+
+		/* Somebody who only looked whether the port is open. */
+		log_debug("%s: caller %s said nothing", language->name, pending->peer);
+		forget_pending(greeter, pending);
+		close(fd);
+		return false;
+	}
 	if (got <= 0) {
 		drop_pending(greeter, pending, got < 0 ? strerror(errno) : "hung up");
 		return false;

@@ -300,6 +300,17 @@ void listen_close(struct kv_server *server)
 		path_close(&server->paths[i]);
 }
 
+/* Whether it listens at all addresses of the host. */
+static bool is_everywhere(const struct kv_server *server, const struct server_path *path)
+{
+	char address[2 * SERVER_ADDRESS];
+
+	if (!path->listener || path->kind != PATH_TCP)
+		return false;
+	find_address(server, path, address);
+	return address[0] == '*' || address[0] == ':';
+}
+
 const char *kv_server_paths(kv_server_t *server)
 {
 	size_t size = 1, used = 0;
@@ -315,8 +326,9 @@ const char *kv_server_paths(kv_server_t *server)
 		const char *why = path->reason[0] ? path->reason : "the server is not started";
 
 		used += (size_t)snprintf(
-			server->paths_text + used, size - used, "%s: %s%.511s\n", path->name,
+			server->paths_text + used, size - used, "%s: %s%s%.511s\n", path->name,
 			path->listener ? "listening at " : "not listening: ",
+			is_everywhere(server, path) ? "every address, such as " : "",
 			path->listener ? rmr_listener_address(path->listener) : why);
 	}
 	return server->paths_text;
