@@ -17,6 +17,8 @@
 #include "rows.h"
 
 #define LEGEND "set key below vertical maxrows 2 samplen 3 height 1 font \",9\"\n"
+/* Half of the last number below the axis stands to the right of it. */
+#define MARGIN "set rmargin 4\n"
 
 static const char *extension_of(const char *file)
 {
@@ -142,7 +144,8 @@ static void plot_shares(FILE *to, const struct config *config, const struct rows
 
 	fprintf(to,
 		"set title 'latency, values of %s%s'\nset logscale x\nset xlabel 'microseconds'\n"
-		"set ylabel '%% of operations answered'\n" LEGEND "set yrange [0:100]\nset grid\n",
+		"set ylabel '%% of operations answered'\n" LEGEND MARGIN
+		"set yrange [0:100]\nset grid\n",
 		size_format(config->value_sizes[0], size),
 		config->value_sizes[0] < 1024 ? " bytes" : "");
 	for (int i = 0; i < rows->count; i++)
@@ -155,8 +158,9 @@ static void plot_shares(FILE *to, const struct config *config, const struct rows
 /* A line for each operation and store, over all sizes. */
 static void plot_sizes(FILE *to, const struct config *config, const struct rows *rows)
 {
-	fprintf(to, "set title 'throughput by size of values'\nset logscale xy\n"
-		    "set xlabel 'bytes of a value'\nset ylabel 'MB/s'\n" LEGEND "set grid\n");
+	fprintf(to,
+		"set title 'throughput by size of values'\nset logscale xy\n"
+		"set xlabel 'bytes of a value'\nset ylabel 'MB/s'\n" LEGEND MARGIN "set grid\n");
 	for (int i = 0; i < rows->count; i++) {
 		if (!is_first(rows, i))
 			continue;
