@@ -376,6 +376,12 @@ def test_histogram():
         assert histogram_total(text)[1] == 0, text
         text = bench(*server.arguments("get", "-t", "5ms", "--histogram")).stdout
         assert histogram_total(text)[1] > 0, text
+        # What is rarer than the last line shows is told in one line.
+        text = bench(*server.arguments("-W", "c", "-o", "100K")).stdout
+        last = [line for line in text.splitlines() if re.match(r" *[\d.]+[num]?s +\|", line)][-1]
+        rest = re.findall(r"^ *[\d.]+[num]?s +and more: [\d.]+%, at most [\d.]+[num]?s$", text,
+                          re.M)
+        assert not last.endswith(" 0.00%") and len(rest) <= 1, text
 
 
 def test_widths():
