@@ -350,9 +350,18 @@ def test_help():
 
 
 def test_no_server():
-    result = run("kv-client", "-p", free_port(), "--timeout", "500ms", "get", "key")
-    assert result.returncode == 3 and result.stderr.startswith("ERROR: "), result
-    assert "tcp" in result.stderr, result
+    port = free_port()
+    result = run("kv-client", "-p", port, "--timeout", "500ms", "get", "key")
+    lines = result.stderr.splitlines()
+    assert result.returncode == 3, result
+    assert lines[0] == (f"ERROR: no server reached at localhost:{port}; start one here: "
+                        f"kv-server -p {port}"), lines
+    assert lines[1].startswith("  shm: ") and lines[-1].startswith("  tcp: "), lines
+    # Of one path that was asked for, too, but a name that leads nowhere is not this host.
+    result = run("kv-client", "-a", f"tcp://127.0.0.1:{port}", "get", "key")
+    assert f"127.0.0.1:{port}; start" in result.stderr and result.stderr.count("\n  ") == 1, result
+    result = run("kv-client", "-a", "nowhere.invalid", "--timeout", "500ms", "get", "key")
+    assert result.returncode == 3 and "start one" not in result.stderr, result
     result = run("kv-client", "-p", free_port(), "--timeout", "500ms", "--json", "get", "key")
     assert result.returncode == 3 and json.loads(result.stdout)["status"] == "error", result
     for words in (["top"], []):

@@ -205,6 +205,10 @@ enum client_exit show_status(const struct session *session, int status);
 __attribute__((format(printf, 3, 4))) enum client_exit show_error(const struct session *session,
 								  enum client_exit code,
 								  const char *format, ...);
+/* That there was no way to the server, and why not by each path. */
+enum client_exit show_unconnected(const struct session *session, int status);
+/* In lines of at most `width`, each but the first from `begin` on. `column`: where we are. */
+void show_wrapped(FILE *file, const char *text, int column, int begin, int width);
 /* The bytes as they are; on a terminal those that it cannot show as \xHH. A newline behind them at
  * the prompt and on a terminal. */
 enum client_exit show_value(const struct session *session, const void *value, size_t length);

@@ -251,22 +251,6 @@ enum client_exit command_run(struct session *session, char **words, int count)
  * Help
  */
 
-/* In lines of at most `width`, each but the first from `begin` on. `column`: where we are. */
-static void put_wrapped(FILE *file, const char *text, int column, int begin, int width)
-{
-	while (*text) {
-		int length = (int)strcspn(text, " ");
-
-		if (column > begin && column + 1 + length > width)
-			column = fprintf(file, "\n%*s", begin, "") - 1;
-		else if (column > begin)
-			column += fprintf(file, " ");
-		column += fprintf(file, "%.*s", length, text);
-		text += length + (text[length] == ' ');
-	}
-	fputc('\n', file);
-}
-
 void command_list(FILE *file, int width)
 {
 	bool is_narrow = width < HELP_COLUMN + 40;
@@ -277,9 +261,9 @@ void command_list(FILE *file, int width)
 
 		/* In a narrow terminal, and behind what is long, in the next line. */
 		if (is_narrow) {
-			put_wrapped(file, command->arguments, column, NARROW_COLUMN, width);
+			show_wrapped(file, command->arguments, column, NARROW_COLUMN, width);
 			fprintf(file, "%*s", NARROW_COLUMN, "");
-			put_wrapped(file, command->help, NARROW_COLUMN, NARROW_COLUMN, width);
+			show_wrapped(file, command->help, NARROW_COLUMN, NARROW_COLUMN, width);
 			continue;
 		}
 		column += fprintf(file, "%s", command->arguments);

@@ -23,7 +23,7 @@ static enum client_exit connect_to(struct session *session)
 						  config->options.device);
 	else
 		status = kv_client_connect(session->client, config->server, config->port);
-	return status == KV_OK ? CLIENT_OK : show_status(session, status);
+	return status == KV_OK ? CLIENT_OK : show_unconnected(session, status);
 }
 
 static enum client_exit run(struct session *session)

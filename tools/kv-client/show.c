@@ -7,11 +7,14 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "client.h"
+#include "client/internal.h"
 
 enum client_exit show_error(const struct session *session, enum client_exit code,
 			    const char *format, ...)
@@ -57,6 +60,98 @@ enum client_exit show_status(const struct session *session, int status)
 				  text && *text ? text : kv_strerror(status));
 	}
 }
+
+void show_wrapped(FILE *file, const char *text, int column, int begin, int width)
+{
+	while (*text) {
+		int length = (int)strcspn(text, " ");
+
+		if (column > begin && column + 1 + length > width)
+			column = fprintf(file, "\n%*s", begin, "") - 1;
+		else if (column > begin)
+			column += fprintf(file, " ");
+		column += fprintf(file, "%.*s", length, text);
+		text += length + (text[length] == ' ');
+	}
+	fputc('\n', file);
+}
+
+/* ------------------------------------------------------------------------------------------
+ * No server
+ */
+
+/* The server as HOST:PORT, and whether its host is this one. */
+static const char *name_server(const struct client_config *config, struct target_list *targets,
+			       bool *is_here)
+{
+	const char *server = config->server, *scheme = server ? strstr(server, "://") : NULL;
+
+	*is_here = false;
+	/* By whichever path, for shm is a target of this host alone. */
+	if (targets_find(CONN_MODE_AUTO, scheme ? scheme + 3 : server, config->port, NULL,
+			 targets) != KV_OK ||
+	    !targets->count)
+		return server ? server : "this host";
+	if (server && strncmp(server, "shm:", 4) == 0)
+		return server;
+	*is_here = !targets->targets[0].reason[0];
+	return targets->targets[targets->count - 1].address;
+}
+
+/* Whether the reason of a path begins here: "tcp: ...", "verbs:mlx5_0: ...". */
+static bool is_reason(const char *text)
+{
+	size_t length = strcspn(text, " ");
+
+	return length && text[length] && text[length - 1] == ':' &&
+	       (strncmp(text, "shm", 3) == 0 || strncmp(text, "tcp", 3) == 0 ||
+		strncmp(text, "verbs", 5) == 0 || strncmp(text, "fault:", 6) == 0);
+}
+
+/* Each path's in a line of its own; on a terminal in lines as wide as that is. */
+static void print_reasons(FILE *file, const char *reasons)
+{
+	struct winsize window;
+	int width = ioctl(fileno(file), TIOCGWINSZ, &window) == 0 && window.ws_col ? window.ws_col
+										   : INT_MAX;
+	char reason[1024];
+
+	while (*reasons) {
+		const char *end = strstr(reasons, "; ");
+
+		while (end && !is_reason(end + 2))
+			end = strstr(end + 2, "; ");
+		snprintf(reason, sizeof(reason), "%.*s",
+			 end ? (int)(end - reasons) : (int)strlen(reasons), reasons);
+		fputs("  ", file);
+		show_wrapped(file, reason, 2, 4, width);
+		reasons = end ? end + 2 : "";
+	}
+}
+
+enum client_exit show_unconnected(const struct session *session, int status)
+{
+	const char *reasons = kv_client_error(session->client), *name;
+	struct target_list targets;
+	bool is_here;
+
+	/* A server that refuses us is there. */
+	if (session->json || (status != KV_DISCONNECTED && status != KV_TIMEOUT) || !reasons)
+		return show_status(session, status);
+	name = name_server(session->config, &targets, &is_here);
+	if (is_here && strstr(reasons, "nobody listens"))
+		show_error(session, CLIENT_FAILED,
+			   "no server reached at %s; start one here: kv-server -p %s", name,
+			   strrchr(name, ':') + 1);
+	else
+		show_error(session, CLIENT_FAILED, "no server reached at %s", name);
+	print_reasons(session->prompt ? stdout : stderr, reasons);
+	return CLIENT_FAILED;
+}
+
+/* ------------------------------------------------------------------------------------------
+ * Values
+ */
 
 /* A value's own lines and tabs stay what they are. */
 static void put_escaped(const uint8_t *bytes, size_t length)
