@@ -642,6 +642,7 @@ def test_server():
             found.expect(f"Server/{path}", "OK", "a round trip takes")
         found.expect("Server/authentication", "OK", "asks for no key")
         found.expect("Server/limits", "OK", "memory 64MB")
+        assert re.search(r"with \d{1,2}MB free", found.all["Server/limits"]["finding"])
         assert "Server/writing" not in found.all
         found.expect("Verdict/path", "OK", "clients here reach the server by shm")
         found = Findings("--server", "localhost", "-p", server.port, "--want", "tcp", "--write")
@@ -687,6 +688,8 @@ def test_server_with_key():
             address = f"127.0.0.1:{server.port}"
             found = Findings("--server", address)
             found.expect("Server/authentication", "FAIL", "wants a key",
+                         f"kv-doctor --server {address} --key-file FILE")
+            found.expect("Verdict/path", "FAIL", "",
                          f"kv-doctor --server {address} --key-file FILE")
             assert found.code == 1
             found = Findings("--server", address, "--key-file", files["wrong"])

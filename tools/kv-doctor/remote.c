@@ -126,16 +126,10 @@ static const char *own_key(const struct config *config)
 	return environment && *environment ? environment : NULL;
 }
 
-/* Tells once that the server does not know us. */
-static void add_denied(struct remote *remote, const char *error)
+static void fix_key(const struct remote *remote, struct finding *finding, const char *error)
 {
 	const char *key = own_key(remote->config);
-	struct finding *finding;
 
-	if (remote->is_denied)
-		return;
-	remote->is_denied = true;
-	finding = report_add(remote->report, GROUP, "authentication", VERDICT_FAIL, "%s", error);
 	if (strstr(error, "this server has none"))
 		report_fix(finding,
 			   "kv-doctor --server %s # without --key-file and "
@@ -151,6 +145,17 @@ static void add_denied(struct remote *remote, const char *error)
 			   "kv-doctor --server %s --key-file FILE # a copy of the file "
 			   "that the server's --key-file names",
 			   remote->config->server);
+}
+
+/* Tells once that the server does not know us. */
+static void add_denied(struct remote *remote, const char *error)
+{
+	if (remote->is_denied)
+		return;
+	remote->is_denied = true;
+	fix_key(remote,
+		report_add(remote->report, GROUP, "authentication", VERDICT_FAIL, "%s", error),
+		error);
 }
 
 static bool is_about_keys(int status, const char *error)
@@ -199,7 +204,7 @@ static void add_no_connection(struct remote *remote, int status, const char *err
 			     wanted || status == KV_DENIED ? VERDICT_FAIL : VERDICT_WARN, "%s",
 			     error);
 	if (is_about_keys(status, error)) {
-		report_fix(finding, "kv-doctor --help # see --key-file");
+		fix_key(remote, finding, error); /* the verdict takes the first fix */
 		add_denied(remote, error);
 	} else if (status == KV_PROTOCOL) {
 		report_fix(finding, "kv-server --version # on the server; here it is kv-doctor "
@@ -297,6 +302,16 @@ static uint64_t figure(const char *text, const char *name)
 	return 0;
 }
 
+/* Rounded down, such as 189MB: nobody wants to know the rest. */
+static const char *rough_size(uint64_t bytes, char text[SIZE_TEXT_LENGTH])
+{
+	uint64_t unit = 1;
+
+	while (bytes / unit >= 10240)
+		unit *= 1024;
+	return size_format(bytes - bytes % unit, text);
+}
+
 static void check_stats(struct remote *remote, kv_client_t *client)
 {
 	char *text, memory[SIZE_TEXT_LENGTH], free_memory[SIZE_TEXT_LENGTH];
@@ -318,8 +333,8 @@ static void check_stats(struct remote *remote, kv_client_t *client)
 			     "protocol %u; %" PRIu64 " of %" PRIu64 " clients, %" PRIu64
 			     " worker%s, memory %s with %s free, up for %" PRIu64 " s",
 			     KV_PROTOCOL_VERSION, clients, clients_max, workers,
-			     workers == 1 ? "" : "s", size_format(figure(text, "memory"), memory),
-			     size_format(figure(text, "memory_free"), free_memory),
+			     workers == 1 ? "" : "s", rough_size(figure(text, "memory"), memory),
+			     rough_size(figure(text, "memory_free"), free_memory),
 			     figure(text, "uptime_ms") / 1000);
 	if (full)
 		report_fix(finding, "kv-server --max-clients %" PRIu64, clients_max * 2);
