@@ -29,6 +29,8 @@
 #define WIDTH_MOST    100
 #define LEFT_SIZE     160
 #define DEFAULT_SIZE  160
+#define LINE_SIZE     512
+#define USAGE_INDENT  7 /* behind "usage: " */
 
 int options_terminal_width(void)
 {
@@ -126,7 +128,8 @@ static void format_default(const struct option_spec *spec, char text[DEFAULT_SIZ
 	}
 }
 
-/* The explanation, the words to choose from, and the default. */
+/* The explanation, the words to choose from, and the default; unless the explanation tells it, for
+ * where the variable holds something that stands for another value. */
 static void format_explanation(const struct option_spec *spec, char *text, size_t size)
 {
 	char value[DEFAULT_SIZE];
@@ -135,6 +138,8 @@ static void format_explanation(const struct option_spec *spec, char *text, size_
 	for (int i = 0; spec->choices != NULL && spec->choices[i] != NULL && used < size; i++)
 		used += (size_t)snprintf(text + used, size - used, "%s %s", i == 0 ? ":" : ",",
 					 spec->choices[i]);
+	if (strstr(spec->help, "(default ") != NULL)
+		return;
 	format_default(spec, value);
 	if (value[0] != '\0' && used < size)
 		snprintf(text + used, size - used, " (default %s)", value);
@@ -168,13 +173,41 @@ static void print_spec(FILE *file, const struct option_spec *spec, int width)
 	print_option(file, left, explanation, width);
 }
 
+static void print_usage(FILE *file, const struct options_program *program, int width)
+{
+	int column = fprintf(file, "usage: %s [OPTION]...", program->name);
+
+	if (program->arguments == NULL) {
+		fputc('\n', file);
+		return;
+	}
+	fputc(' ', file);
+	print_wrapped(file, program->arguments, column + 1, USAGE_INDENT, width);
+}
+
+/* As it is, for commands are there to be copied; but exit codes are a sentence. */
+static void print_footer(FILE *file, const char *text, int width)
+{
+	char line[LINE_SIZE];
+
+	while (*text != '\0') {
+		int length = (int)strcspn(text, "\n");
+
+		if (strncmp(text, "exit codes:", 11) == 0) {
+			snprintf(line, sizeof(line), "%.*s", length, text);
+			print_wrapped(file, line, 0, 2, width);
+		} else {
+			fprintf(file, "%.*s\n", length, text);
+		}
+		text += length + (text[length] == '\n');
+	}
+}
+
 void options_help(const struct options_program *program, FILE *file, int width)
 {
 	bool h_is_free = true;
 
-	fprintf(file, "usage: %s [OPTION]...%s%s\n", program->name,
-		program->arguments != NULL ? " " : "",
-		program->arguments != NULL ? program->arguments : "");
+	print_usage(file, program, width);
 	if (program->description != NULL) {
 		fputc('\n', file);
 		print_wrapped(file, program->description, 0, 0, width);
@@ -188,11 +221,8 @@ void options_help(const struct options_program *program, FILE *file, int width)
 	print_option(file, h_is_free ? "  -h, --help" : "      --help", "show this and exit",
 		     width);
 	print_option(file, "      --version", "show the version and exit", width);
-	if (program->examples != NULL)
-		fprintf(file, "\n%s%s%s", program->examples[0] == ' ' ? "examples:\n" : "",
-			program->examples,
-			program->examples[0] != '\0' &&
-					program->examples[strlen(program->examples) - 1] == '\n'
-				? ""
-				: "\n");
+	if (program->examples == NULL)
+		return;
+	fprintf(file, "\n%s", program->examples[0] == ' ' ? "examples:\n" : "");
+	print_footer(file, program->examples, width);
 }

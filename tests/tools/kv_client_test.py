@@ -344,6 +344,9 @@ def test_help():
         text = run("kv-client", "--help", env={**os.environ, "COLUMNS": str(width)}).stdout
         commands = text[text.index("\ncommands:"):text.index("\nexamples:")]
         assert max(map(len, commands.splitlines())) <= width, commands
+        # Wrapped where they have to be, and only there.
+        codes = text[text.index("\nexit codes:") + 1:].splitlines()
+        assert max(map(len, codes)) <= width and (len(codes) == 1) == (width == 80), codes
     result = run("kv-client", "help", "put")
     assert result.returncode == 0 and "--if-absent" in result.stdout, result
     assert "doctor" in run("kv-client", "help").stdout

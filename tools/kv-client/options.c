@@ -116,8 +116,7 @@ static void make_help(void)
 	      "  kv-client get greeting\n"
 	      "  kv-client -a 10.0.0.5 put photo @photo.jpg --ttl 1h\n"
 	      "  kv-client get photo --output photo.jpg\n"
-	      "exit codes: 0 found or done, 1 not found or\n"
-	      "  another version, 2 wrong usage, 3 failed\n",
+	      "exit codes: 0 done, 1 not found or another version, 2 wrong usage, 3 failed\n",
 	      file);
 	fclose(file);
 	program.examples = text; /* until the program ends */
