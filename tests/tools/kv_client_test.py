@@ -340,6 +340,12 @@ def test_help():
     assert result.returncode == 0 and "cas    KEY VERSION VALUE" in result.stdout, result
     for program in ("kv-client", "kv-server"):
         assert run(program, "--help").stdout.count("examples:\n") == 1, program
+    # One default each, and it is the one in effect.
+    for program, line in (("kv-server", "--max-clients N      more are refused (default 4096)"),
+                          ("kv-bench", "--num-threads N      its --threads (default 4)")):
+        options = run(program, "--help").stdout.split("\n  ")
+        assert f"    {line}" in options, options
+        assert not [text for text in options if text.count("(default ") > 1], options
     for width in (40, 80):
         text = run("kv-client", "--help", env={**os.environ, "COLUMNS": str(width)}).stdout
         commands = text[text.index("\ncommands:"):text.index("\nexamples:")]
