@@ -356,6 +356,10 @@ def test_help():
     result = run("kv-client", "help", "put")
     assert result.returncode == 0 and "--if-absent" in result.stdout, result
     assert "doctor" in run("kv-client", "help").stdout
+    lines = run("kv-client", "--json", "help").stdout.splitlines()
+    assert "doctor" in [json.loads(line)["command"] for line in lines], lines
+    words = json.loads(run("kv-client", "--json", "help", "get").stdout)
+    assert words["command"] == "get" and words["arguments"].startswith("KEY"), words
 
 
 def test_no_server():
@@ -795,6 +799,9 @@ def test_top_once():
             assert re.search(pattern, text, re.M), (pattern, text)
         frame = server.json(0, "top", "--once", "--interval", "50ms")
         assert frame["keys"] == 2 and frame["clients"] == 1, frame
+        assert frame["clients.shm"] == 1 and frame["clients.tcp"] == 0, frame
+        assert frame["clients_max"] > 1 and frame["hit_ratio"] == 0, frame
+        assert frame["expired_per_s"] == 0 and frame["evicted_per_s"] == 0, frame
         operations = {row["op"]: row for row in frame["operations"]}
         assert operations["ping"]["ops_per_s"] > 0 and operations["ping"]["shm"] > 0, frame
         assert 0 < operations["put"]["p50_ns"] <= operations["put"]["p999_ns"], frame

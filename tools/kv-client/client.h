@@ -225,6 +225,7 @@ void json_bytes(const char *name, const void *bytes, size_t length);
 void json_number(const char *name, uint64_t number);
 void json_signed(const char *name, int64_t number);
 void json_real(const char *name, double number);
+void json_null(const char *name);
 /* null if it is 0. */
 void json_ttl(uint64_t ttl_ms);
 void json_bool(const char *name, bool value);

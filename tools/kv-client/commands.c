@@ -275,10 +275,26 @@ void command_list(FILE *file, int width)
 	}
 }
 
+static void help_json(const struct command *command)
+{
+	json_begin();
+	json_text("command", command->name);
+	json_text("arguments", command->arguments);
+	json_text("help", command->help);
+	if (command->more)
+		json_text("more", command->more);
+	json_end();
+}
+
 static enum client_exit run_help(struct session *session, const struct command_words *words)
 {
 	const struct command *command;
 
+	if (!words->count && session->json) {
+		for (size_t i = 0; i < COMMAND_COUNT; i++)
+			help_json(&commands[i]);
+		return CLIENT_OK;
+	}
 	if (!words->count) {
 		command_list(stdout, options_terminal_width());
 		if (session->prompt)
@@ -289,7 +305,10 @@ static enum client_exit run_help(struct session *session, const struct command_w
 	if (!command)
 		return show_error(session, CLIENT_USAGE, "no command '%s'; help lists all",
 				  words->words[0]);
-	printf("%s %s\n%s\n%s", command->name, command->arguments, command->help,
-	       command->more ? command->more : "");
+	if (session->json)
+		help_json(command);
+	else
+		printf("%s %s\n%s\n%s", command->name, command->arguments, command->help,
+		       command->more ? command->more : "");
 	return CLIENT_OK;
 }

@@ -353,9 +353,10 @@ static void json_classes(const struct frame *frame)
 
 void frame_json(const struct frame *frame)
 {
-	static const char *const gauges[] = {"uptime_ms",    "clients",	    "workers",
-					     "keys",	     "memory",	    "memory_free",
-					     "memory_index", "items_bytes", "items_wasted"};
+	static const char *const gauges[] = {
+		"uptime_ms",   "clients",      "workers",      "keys",	       "memory",
+		"memory_free", "memory_index", "items_bytes",  "items_wasted", "clients_max",
+		"clients.shm", "clients.tcp",  "clients.verbs"};
 	double ratio = hit_ratio(frame);
 
 	json_begin();
@@ -368,8 +369,14 @@ void frame_json(const struct frame *frame)
 	json_real("bytes_out_per_s",
 		  frame_rate(frame, "bytes_out") + frame_rate(frame, "pushed_bytes"));
 	json_real("one_sided_gets_per_s", frame_rate(frame, "touches") * TOUCH_SHARE);
+	json_real("pushed_per_s", frame_rate(frame, "pushes"));
+	json_real("landed_per_s", frame_rate(frame, "landed"));
+	json_real("expired_per_s", frame_rate(frame, "expired"));
+	json_real("evicted_per_s", frame_rate(frame, "evicted"));
 	if (ratio >= 0)
 		json_real("hit_ratio", ratio);
+	else
+		json_null("hit_ratio");
 	json_operations(frame);
 	json_classes(frame);
 	json_end();

@@ -103,13 +103,18 @@ void json_real(const char *name, double number)
 	printf("%.6g", number);
 }
 
+void json_null(const char *name)
+{
+	put_name(name, "");
+	fputs("null", stdout);
+}
+
 void json_ttl(uint64_t ttl_ms)
 {
-	put_name("ttl_ms", "");
 	if (ttl_ms)
-		printf("%" PRIu64, ttl_ms);
+		json_number("ttl_ms", ttl_ms);
 	else
-		fputs("null", stdout);
+		json_null("ttl_ms");
 }
 
 void json_bool(const char *name, bool value)
