@@ -1,6 +1,7 @@
 # `cpack -G DEB` in a build directory makes one package, remora_VERSION_ARCH.deb, of what
-# `make install` installs. dpkg-shlibdeps finds what it depends on. The maintainer scripts only tell
-# systemd; they start nothing and make no user.
+# `make install` installs, but for kv-bench's modules that compare with other stores: nobody should
+# need the libraries of those. dpkg-shlibdeps finds what it depends on. The maintainer scripts only
+# tell systemd; they start nothing and make no user.
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME remora)
@@ -31,4 +32,6 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_SET_DESTDIR ON)
 set(CPACK_INSTALL_PREFIX /usr)
 set(CPACK_MONOLITHIC_INSTALL ON)
+# What names no component of its own, and so not `compare`.
+set(CPACK_INSTALL_CMAKE_PROJECTS "${CMAKE_BINARY_DIR};remora;Unspecified;/")
 include(CPack)

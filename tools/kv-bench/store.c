@@ -41,8 +41,8 @@ static const struct store_ops *load(enum store_kind kind)
 
 	if (!find_module(name, path)) {
 		error_set(RMR_UNSUPPORTED,
-			  "kv-bench was built without its C library; apt-get install %s, then "
-			  "build again",
+			  "kv-bench was built without its C library, or is the package's, which "
+			  "leaves it out; apt-get install %s, then build from source",
 			  packages[kind]);
 		return NULL;
 	}
