@@ -21,7 +21,8 @@
  *	struct options_result result;
  *	options_parse_or_exit(&program, argc, argv, &result);
  *
- * What a variable holds before parsing is its default, and --help shows it. Understood are
+ * What a variable holds before parsing is its default, and --help shows it, unless the help text
+ * has a "(default ...)" of its own. Understood are
  * `--name value`, `--name=value`, `-n value`, `-nvalue`, flags in a bundle (`-jv`), `--flag=no`,
  * and `--`, after which everything is an argument. Options and arguments may be mixed. --help,
  * -h and --version exist in every tool. A later option overrides an earlier one.
@@ -132,8 +133,9 @@ struct options_program {
 	const char *arguments;
 	int min_arguments;
 	int max_arguments; /* OPTIONS_UNLIMITED is possible */
-	/* The end of --help, as it is; may be NULL. If it begins with a blank it is a list of
-	 * examples, and gets their heading; else its headings are its own. */
+	/* The end of --help, as it is, but for a line "exit codes: ...", which is wrapped; may be
+	 * NULL. If it begins with a blank it is a list of examples, and gets their heading; else
+	 * its headings are its own. */
 	const char *examples;
 };
 

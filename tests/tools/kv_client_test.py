@@ -505,6 +505,7 @@ def test_interrupt_of_a_large_put():
     for device in TRANSPORTS:
         with Server() as server:
             server.expect(0, "OK\n", "put", "key", "old")
+            server.wait_for("clients", 1)  # that one has left
             with subprocess.Popen(
                     [f"{BIN}/kv-client", "-p", server.port, "-d", device, "-T", "60s", "put", "key",
                      "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
