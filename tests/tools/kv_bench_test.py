@@ -15,16 +15,15 @@ import re
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-import traceback
 
-BIN, SOURCE = sys.argv[1], sys.argv[2]
+from tool_harness import BIN, NUL, Server, Skip, free_port, main
+
+SOURCE = sys.argv[2]
 TRANSPORTS = ["shm", "tcp"]
-NUL = subprocess.DEVNULL
 # What every row has.
 TEXTS = {"store", "workload", "op", "path", "provider", "transport"}
 NUMBERS = {"keys", "key_size", "value_size", "clients", "threads", "window", "operations",
@@ -32,43 +31,11 @@ NUMBERS = {"keys", "key_size", "value_size", "clients", "threads", "window", "op
            "max_ns", "errors", "misses"}
 
 
-class Skip(Exception):
-    """The test cannot run here."""
-
-
-class Server:
-    """A kv-server on a free port, ended at the end of the block."""
-
-    def __init__(self, *arguments):
-        self.directory = tempfile.TemporaryDirectory(prefix="kv-bench-test-")
-        self.log = os.path.join(self.directory.name, "log")
-        with open(self.log, "w") as log:
-            self.process = subprocess.Popen(
-                [f"{BIN}/kv-server", "-a", "127.0.0.1", "-p", "0", "-m", "64", *arguments],
-                stdin=NUL, stdout=log, stderr=log)
-        self.port = None
-
-    def __enter__(self):
-        end = time.monotonic() + 20
-        while "\nready\n" not in self.text():
-            assert self.process.poll() is None and time.monotonic() < end, self.text()
-            time.sleep(0.02)
-        self.port = re.search(r"^port: (\d+)$", self.text(), re.M)[1]
-        return self
-
-    def __exit__(self, *_):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        self.directory.cleanup()
-
-    def text(self):
-        with open(self.log) as log:
-            return log.read()
+class BenchServer(Server):
+    """A server to be measured."""
 
     def client(self, *words):
-        return subprocess.run([f"{BIN}/kv-client", "-p", self.port, *words], stdin=NUL,
-                              capture_output=True, text=True, timeout=60)
+        return super().client(*words, text=True)
 
     def arguments(self, *more, transport="shm"):
         return ["--port", self.port, "--device", transport, "--keys", "500", *more]
@@ -111,18 +78,12 @@ def row_of(rows, op, path=None):
                key=lambda row: row["operations"])
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
-
-
 # ---------------------------------------------------------------- operations, in tight loops
 
 
 def test_loops():
     names = ["get", "put", "get-many", "put-many", "async-get", "async-put", "incr", "ping"]
-    with Server() as server:
+    with BenchServer() as server:
         for transport in TRANSPORTS:
             for size in ("64", "20KB"):
                 result = server.loops(*names, "--value-size", size, transport=transport)
@@ -137,7 +98,7 @@ def test_loops():
 
 def test_loops_paths():
     """A loop measures the path that it is meant to."""
-    with Server() as server:
+    with BenchServer() as server:
         def path(*arguments, transport="shm"):
             return rows_of(server.loops(*arguments, transport=transport))[0]["path"]
         assert path("get") == "mapped"
@@ -149,7 +110,7 @@ def test_loops_paths():
 
 
 def test_loops_clients_and_threads():
-    with Server() as server:
+    with BenchServer() as server:
         rows = rows_of(server.loops("get", "put", "get-many", "async-get", "--clients", "2",
                                     "--threads", "2"))
         assert [(row["clients"], row["threads"]) for row in rows] == [(2, 2)] * 4, rows
@@ -158,7 +119,7 @@ def test_loops_clients_and_threads():
 
 
 def test_loops_failures():
-    with Server() as server:
+    with BenchServer() as server:
         result = server.loops("get", "--no-fill")
         assert result.returncode == 1 and "not found" in result.stderr, result
         result = server.loops("view", transport="tcp")
@@ -175,7 +136,7 @@ def test_workloads():
     wanted = {"a": {"get": 0.5, "put": 0.5}, "b": {"get": 0.95, "put": 0.05}, "c": {"get": 1},
               "d": {"get": 0.95, "insert": 0.05}, "e": {"scan": 0.95, "insert": 0.05},
               "f": {"get": 0.5, "rmw": 0.5}}
-    with Server() as server:
+    with BenchServer() as server:
         for transport in TRANSPORTS:
             for name, shares in wanted.items():
                 rows = server.rows("--workload", name, "--operations", "4K", "--verify",
@@ -195,7 +156,7 @@ def test_workloads():
 
 def test_windows():
     """Asynchronous, with all operations there are; each has the path that answered."""
-    with Server() as server:
+    with BenchServer() as server:
         for transport in TRANSPORTS:
             rows = server.rows("--mix", "get:4,put:4,insert:1,rmw:2,scan:1", "--operations", "3K",
                                "--window", "16", "--verify", "--clients", "2",
@@ -209,7 +170,7 @@ def test_windows():
 
 
 def test_distributions():
-    with Server() as server:
+    with BenchServer() as server:
         for name in ("uniform", "zipf", "latest", "sequential"):
             rows = server.rows("--mix", "get:9,insert:1", "--distribution", name, "--operations",
                                "2K", "--clients", "2")
@@ -217,7 +178,7 @@ def test_distributions():
 
 
 def test_sizes():
-    with Server() as server:
+    with BenchServer() as server:
         rows = server.rows("get", "--value-size", "64,1KB,20KB", "--operations", "200",
                            "--key-size", "40", "--verify")
         assert [row["value_size"] for row in rows] == [64, 1024, 20480], rows
@@ -228,7 +189,7 @@ def test_sizes():
 
 
 def test_time_and_rounds():
-    with Server() as server:
+    with BenchServer() as server:
         rows = server.rows("--workload", "b", "--seconds", "100ms", "--warm-up", "20ms",
                            "--rounds", "3", "--threads", "2")
         assert all(len(row["samples"]) == 3 for row in rows), rows
@@ -237,7 +198,7 @@ def test_time_and_rounds():
 
 def test_cache():
     """Seed 002: its flags, and its phases."""
-    with Server() as server:
+    with BenchServer() as server:
         result = bench("--json", "--num-keys", "60", "--value-size", "64KB", "--num-threads", "2",
                        "--num-clients", "2", "--buffer-mb", "8", "--ttl", "60", "--warmup", "5",
                        "--repeat-reads", "3", "--server-addr", f"http://127.0.0.1:{server.port}",
@@ -257,7 +218,7 @@ def test_cache():
 
 def test_verify():
     """A spoilt value is found, and where only every byte shows it."""
-    with Server() as server:
+    with BenchServer() as server:
         arguments = ["--workload", "c", "--operations", "50", "--keys", "1"]
         server.rows(*arguments)
         key = server.client("scan", "10").stdout.split()
@@ -277,7 +238,7 @@ def test_verify():
 
 def test_misses():
     """What is not there is no error."""
-    with Server() as server:
+    with BenchServer() as server:
         result = bench(*server.arguments("-W", "c", "--operations", "300", "--no-fill"))
         assert result.returncode == 0 and "300 found no key" in result.stdout, result
 
@@ -286,7 +247,7 @@ def test_misses():
 
 
 def test_rate():
-    with Server() as server:
+    with BenchServer() as server:
         for window in ("1", "8"):
             rows = server.rows("--workload", "a", "--rate", "500", "--seconds", "1", "--warm-up",
                                "0", "--window", window, "--clients", "2")
@@ -329,7 +290,7 @@ def stopped_for_a_second(server, *arguments):
 def test_a_stall_is_not_left_out():
     """At a rate, all who would have come during a stall have waited: a third of all operations,
     for up to a second. Those were due, and are counted."""
-    with Server() as server:
+    with BenchServer() as server:
         for window in ("1", "4"):
             row = row_of(stopped_for_a_second(server, "--rate", "200", "--window", window), "all")
             assert abs(row["operations"] - 600) <= 5, row
@@ -338,7 +299,7 @@ def test_a_stall_is_not_left_out():
 
 
 def test_a_rate_that_cannot_be_kept():
-    with Server() as server:
+    with BenchServer() as server:
         for window in ("1", "8"):
             result = bench(*server.arguments("-m", "put", "--rate", "500M", "-t", "50ms",
                                              "-w", window, transport="tcp"))
@@ -350,7 +311,7 @@ def test_a_rate_that_cannot_be_kept():
 
 
 def test_table():
-    with Server() as server:
+    with BenchServer() as server:
         result = bench(*server.arguments("-t", "5ms", "-r", "1", "get", "put"))
         lines = result.stdout.splitlines()
         assert result.returncode == 0 and "by shm" in result.stdout, result
@@ -368,7 +329,7 @@ def histogram_total(text):
 
 
 def test_histogram():
-    with Server() as server:
+    with BenchServer() as server:
         text = bench(*server.arguments("-W", "a", "-o", "2K")).stdout
         total, lines = histogram_total(text)
         assert 99.5 < total < 100.5 and 2 <= lines <= 22 and "#" in text, text
@@ -385,7 +346,7 @@ def test_histogram():
 
 
 def test_widths():
-    with Server() as server:
+    with BenchServer() as server:
         for width in (30, 40, 60, 80, 200):
             for arguments in (["-W", "a", "-o", "1K"], ["get", "put", "-t", "5ms", "-r", "1"],
                               ["-W", "f", "-o", "1K", "-w", "8"]):
@@ -398,7 +359,7 @@ def test_widths():
 
 
 def test_csv():
-    with Server() as server:
+    with BenchServer() as server:
         result = bench("--csv", *server.arguments("-W", "a", "-o", "1K"))
         rows = list(csv.DictReader(result.stdout.splitlines()))
         assert result.returncode == 0 and len(rows) >= 3, result
@@ -411,7 +372,7 @@ def test_csv():
 def test_plot():
     if not shutil.which("gnuplot"):
         raise Skip("gnuplot is not installed")
-    with Server() as server, tempfile.TemporaryDirectory() as directory:
+    with BenchServer() as server, tempfile.TemporaryDirectory() as directory:
         png, svg = os.path.join(directory, "it's.png"), os.path.join(directory, "one.svg")
         result = bench(*server.arguments("get", "put", "-t", "5ms", "-r", "1", "-s", "64,1KB",
                                          "--plot", png))
@@ -456,7 +417,7 @@ def read_terminal(*arguments, columns):
 
 
 def test_progress_on_a_terminal():
-    with Server() as server:
+    with BenchServer() as server:
         status, text = read_terminal(*server.arguments("-W", "b", "-t", "1"), columns=40)
         assert status == 0 and re.search(r"\r.*%", text) and "\x1b[K" in text, text
         shown = re.sub(r"\r[^\r\n]*\x1b\[K", "", text)  # all that was wiped again
@@ -579,7 +540,7 @@ def test_no_server():
 
 
 def test_the_server_dies():
-    with Server() as server:
+    with BenchServer() as server:
         process = subprocess.Popen(
             [f"{BIN}/kv-bench", *server.arguments("-W", "a", "-t", "30", "-T", "200ms", "-g",
                                                   "ask", transport="tcp")],
@@ -615,32 +576,5 @@ def test_usage():
     assert result.returncode == 0 and "--workload" in result.stdout, result
 
 
-# ---------------------------------------------------------------- runner
-
-
-def main():
-    counts = {"passed": 0, "failed": 0, "skipped": 0}
-    for name, function in list(globals().items()):
-        picked = len(sys.argv) == 3 or any(word in name for word in sys.argv[3:])
-        if not name.startswith("test_") or not picked:
-            continue
-        start = time.monotonic()
-        try:
-            function()
-            print(f"ok {name[5:]} ({(time.monotonic() - start) * 1000:.0f} ms)", flush=True)
-            counts["passed"] += 1
-        except Skip as reason:
-            print(f"skip {name[5:]}: {reason}", flush=True)
-            counts["skipped"] += 1
-        except Exception:
-            print(f"FAIL {name[5:]}: {traceback.format_exc()}", flush=True)
-            counts["failed"] += 1
-    print(", ".join(f"{count} {word}" for word, count in counts.items()))
-    return 1 if counts["failed"] else 0
-
-
 if __name__ == "__main__":
-    # Servers that are killed leave their socket files: where nobody else looks for them.
-    with tempfile.TemporaryDirectory(prefix="kv-shm-") as shm_directory:
-        os.environ["REMORA_SHM_DIR"] = shm_directory
-        sys.exit(main())
+    sys.exit(main(globals(), sys.argv[3:]))

@@ -17,7 +17,6 @@ import resource
 import select
 import shutil
 import signal
-import socket
 import stat
 import struct
 import subprocess
@@ -25,65 +24,18 @@ import sys
 import tempfile
 import termios
 import time
-import traceback
 
-BIN, SOURCE = sys.argv[1], sys.argv[2]
+from tool_harness import BIN, NUL, Server, Skip, free_port, main, run
+
+SOURCE = sys.argv[2]
 TRANSPORTS = ["shm", "tcp"]
-NUL = subprocess.DEVNULL
 LARGE = 24 << 20
 with open(f"{BIN}/kv-client", "rb") as program:
     HAS_LIBEDIT = b"libedit.so" in program.read()
 
 
-class Skipped(Exception):
-    """What the test is about is not in this build, or not on this machine."""
-
-
-class Server:
-    """A kv-server on a free port, ended at the end of the block."""
-
-    def __init__(self, *arguments):
-        self.directory = tempfile.TemporaryDirectory(prefix="kv-client-")
-        self.log = os.path.join(self.directory.name, "log")
-        with open(self.log, "w") as log:
-            self.process = subprocess.Popen(
-                [f"{BIN}/kv-server", "-a", "127.0.0.1", "-p", "0", "-m", "64", *arguments],
-                stdin=NUL, stdout=log, stderr=log)
-        self.port = None
-
-    def __enter__(self):
-        end = time.monotonic() + 30
-        while "\nready\n" not in self.text():
-            assert self.process.poll() is None and time.monotonic() < end, self.text()
-            time.sleep(0.02)
-        self.port = re.search(r"^port: (\d+)$", self.text(), re.M)[1]
-        return self
-
-    def __exit__(self, *_):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        self.directory.cleanup()
-
-    def text(self):
-        with open(self.log) as log:
-            return log.read()
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(20)
-
-    def client(self, *words, device="shm", **more):
-        if "input" not in more:
-            more.setdefault("stdin", NUL)
-        return subprocess.run([f"{BIN}/kv-client", "-p", self.port, "-d", device, *words],
-                              capture_output=True, timeout=60, **more)
-
-    def expect(self, code, output, *words, **more):
-        result = self.client(*words, **more)
-        got = (result.returncode, result.stdout.decode())
-        assert got == (code, output), f"{words}: {got} {result.stderr}"
-        return result
+class ClientServer(Server):
+    """A server to be asked."""
 
     def json(self, code, *words, **more):
         """The only line of the answer, read."""
@@ -184,17 +136,6 @@ class Terminal:
         return self.process.returncode, self.seen
 
 
-def run(program, *arguments, **more):
-    return subprocess.run([f"{BIN}/{program}", *arguments], capture_output=True, text=True,
-                          timeout=60, stdin=NUL, **more)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
-
-
 def visible(text):
     """Without the sequences that move the cursor."""
     return re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", text)
@@ -205,7 +146,7 @@ def visible(text):
 
 def test_commands():
     for device in TRANSPORTS:
-        with Server() as server:
+        with ClientServer() as server:
             def expect(code, output, *words):
                 return server.expect(code, output, *words, device=device)
             expect(0, "OK\n", "put", "fish", "remora")
@@ -233,7 +174,7 @@ def test_commands():
 
 
 def test_not_found():
-    with Server() as server:
+    with ClientServer() as server:
         for words in (["get"], ["del"], ["delete"], ["ttl"], ["stat"]):
             result = server.expect(1, "", *words, "nothing")
             assert result.stderr == b"(nil)\n", result
@@ -246,7 +187,7 @@ def test_not_found():
 
 
 def test_put_options():
-    with Server() as server:
+    with ClientServer() as server:
         server.expect(0, "OK\n", "put", "--if-absent", "key", "1")
         result = server.expect(1, "", "put", "key", "2", "--if-absent")
         assert b"ERROR: the key exists" in result.stderr, result
@@ -264,7 +205,7 @@ def test_put_options():
 
 def test_values():
     blob = os.urandom(3000000)
-    with Server() as server, tempfile.NamedTemporaryFile() as file:
+    with ClientServer() as server, tempfile.NamedTemporaryFile() as file:
         file.write(blob)
         file.flush()
         for device in TRANSPORTS:
@@ -286,7 +227,7 @@ def test_values():
 
 def test_every_byte_through_pipes():
     every = bytes(range(256)) * 3
-    with Server() as server:
+    with ClientServer() as server:
         for device in TRANSPORTS:
             server.expect(0, "OK\n", "put", "bytes", "-", input=every, device=device)
             assert server.client("get", "bytes", device=device).stdout == every
@@ -302,7 +243,7 @@ def test_every_byte_through_pipes():
 
 
 def test_full_device():
-    with Server() as server, open("/dev/full", "w") as full:
+    with ClientServer() as server, open("/dev/full", "w") as full:
         server.expect(0, "OK\n", "put", "a", "b")
         result = subprocess.run([f"{BIN}/kv-client", "-p", server.port, "get", "a"], stdin=NUL,
                                 stdout=full, stderr=subprocess.PIPE, timeout=60)
@@ -310,7 +251,7 @@ def test_full_device():
 
 
 def test_not_a_number():
-    with Server() as server:
+    with ClientServer() as server:
         server.expect(0, "OK\n", "put", "text", "abc")
         result = server.expect(3, "", "incr", "text")
         assert result.stderr.startswith(b"ERROR: "), result
@@ -327,7 +268,7 @@ def test_usage():
         result = run("kv-client", *arguments)
         assert result.returncode == 2 and len(result.stderr.splitlines()) == 1, (arguments, result)
         assert not result.stdout, (arguments, result)
-    with Server() as server:
+    with ClientServer() as server:
         for words in (["cas", "a", "one", "v"], ["incr", "a", "x"], ["expire", "a", "soon"],
                       ["scan", "-1"], ["put", "a", "b", "--ttl", "soon"],
                       ["top", "--interval", "0"], ["top", "--interval", "often"]):
@@ -384,7 +325,7 @@ def test_no_server():
 
 def test_addresses():
     """Those of both seeds."""
-    with Server() as server:
+    with ClientServer() as server:
         for arguments in (["-a", f"tcp://127.0.0.1:{server.port}"],
                           ["-a", f"shm:kv-{server.port}"], ["-a", f"127.0.0.1:{server.port}"],
                           ["--server-addr", f"127.0.0.1:{server.port}"],
@@ -407,7 +348,7 @@ def test_keys():
             files[name] = os.path.join(directory, name)
             with open(files[name], "w", opener=lambda p, f: os.open(p, f, 0o600)) as file:
                 file.write(f"the key to {name} with\n")
-        with Server("--key-file", files["write"], "--read-key-file", files["read"]) as server:
+        with ClientServer("--key-file", files["write"], "--read-key-file", files["read"]) as server:
             for device in TRANSPORTS:
                 server.expect(0, "OK\n", "-k", files["write"], "put", "a", "b", device=device)
                 server.expect(0, "b", "-k", files["read"], "get", "a", device=device)
@@ -420,7 +361,7 @@ def test_keys():
 
 
 def test_json():
-    with Server() as server:
+    with ClientServer() as server:
         assert server.json(0, "put", "a", 'x"\n\\ü') == {"status": "ok", "version": 1}
         assert server.json(0, "get", "a") == {
             "status": "ok", "key": "a", "version": 1, "length": 6, "ttl_ms": None,
@@ -453,7 +394,7 @@ def test_json():
 
 def test_output_file():
     blob = os.urandom(LARGE)
-    with Server() as server, tempfile.TemporaryDirectory() as directory:
+    with ClientServer() as server, tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "file")
         server.expect(0, "OK\n", "put", "blob", "-", input=blob)
         for device in TRANSPORTS:
@@ -484,7 +425,7 @@ def test_output_on_a_full_disk():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         # Enough for the memory that the client shares with others.
         resource.setrlimit(resource.RLIMIT_FSIZE, (LARGE // 2, LARGE // 2))
-    with Server() as server, tempfile.TemporaryDirectory() as directory:
+    with ClientServer() as server, tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "file")
         with open(path, "w") as file:
             file.write("old")
@@ -503,7 +444,7 @@ def test_output_on_a_full_disk():
 def test_interrupt_of_a_large_put():
     """Killed in the middle, nothing of it is ever seen."""
     for device in TRANSPORTS:
-        with Server() as server:
+        with ClientServer() as server:
             server.expect(0, "OK\n", "put", "key", "old")
             server.wait_for("clients", 1)  # that one has left
             with subprocess.Popen(
@@ -530,7 +471,7 @@ def test_interrupt_of_a_large_put():
 
 def test_interrupt_at_the_prompt():
     """Ctrl-C ends the command, and the prompt goes on; long puts show how far they are."""
-    with Server() as server, tempfile.NamedTemporaryFile() as file:
+    with ClientServer() as server, tempfile.NamedTemporaryFile() as file:
         file.write(bytes(LARGE))
         file.flush()
         for width in (80, 40):
@@ -562,7 +503,7 @@ def test_interrupt_at_the_prompt():
 
 def test_interrupt_of_an_output():
     """By a signal while the file is written: no temporary one stays."""
-    with Server() as server, tempfile.TemporaryDirectory() as directory:
+    with ClientServer() as server, tempfile.TemporaryDirectory() as directory:
         server.expect(0, "OK\n", "put", "blob", "-", input=bytes(LARGE))
         path = os.path.join(directory, "file")
         for _ in range(20):
@@ -586,7 +527,7 @@ def test_interrupt_of_an_output():
 
 def test_prompt_answers():
     """Those of the seed, to the letter."""
-    with Server() as server:
+    with ClientServer() as server:
         result = server.prompt(["put mykey myvalue", "get mykey", "cas mykey 1 newvalue",
                                 "cas mykey 1 newvalue", "get mykey", "del mykey", "get mykey",
                                 "del mykey", "", "frobnicate", "put", "quit", "get mykey"])
@@ -598,7 +539,7 @@ def test_prompt_answers():
 
 
 def test_prompt_quotes():
-    with Server() as server:
+    with ClientServer() as server:
         result = server.prompt([r'put "a key" "tab\tquote\" \x41"', "get 'a key'",
                                 "put b 'x'\"y\"z", "get b", 'put "open', r'put a "\q"', "put c -",
                                 "get c", " ".join(["word"] * 40)])
@@ -609,7 +550,7 @@ def test_prompt_quotes():
 
 
 def test_repl():
-    with Server() as server:
+    with ClientServer() as server:
         result = server.client("repl", input=b"put a b --ttl 60\nhelp get\nget a --json\nexit\n")
         lines = result.stdout.decode().splitlines()
         assert result.returncode == 0 and lines[:2] == ["OK", "get KEY [--output FILE]"], result
@@ -617,7 +558,7 @@ def test_repl():
 
 
 def test_prompt_survives_the_server():
-    with Server() as server:
+    with ClientServer() as server:
         client = subprocess.Popen([f"{BIN}/kv-client", "-p", server.port, "-T", "300ms"],
                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         try:
@@ -639,7 +580,7 @@ def test_prompt_survives_the_server():
 
 def test_interrupt_of_a_script():
     """Commands from a pipe: Ctrl-C ends them all."""
-    with Server() as server:
+    with ClientServer() as server:
         with subprocess.Popen([f"{BIN}/kv-client", "-p", server.port], stdin=subprocess.PIPE,
                               stdout=subprocess.PIPE) as client:
             client.stdin.write(b"put a b\n")
@@ -651,7 +592,7 @@ def test_interrupt_of_a_script():
 
 def test_prompt_on_a_terminal():
     """With an editor and without, wide and narrow: the same answers."""
-    with Server() as server:
+    with ClientServer() as server:
         for term, width in (("xterm", 80), ("xterm", 40), ("dumb", 80)):
             with Terminal("kv-client", "-p", server.port, term=term, width=width) as terminal:
                 terminal.expect("kv> ")
@@ -676,7 +617,7 @@ def test_prompt_on_a_terminal():
 
 
 def test_value_on_a_terminal():
-    with Server() as server:
+    with ClientServer() as server:
         server.client("put", "key", "-", input=b"\x1b]0;owned\x07 gr\xc3\xbcn \xe2\x80\xae\n")
         with Terminal("kv-client", "-p", server.port, "get", "key") as terminal:
             code, shown = terminal.end()
@@ -686,8 +627,8 @@ def test_value_on_a_terminal():
 
 def test_history():
     if not HAS_LIBEDIT:
-        raise Skipped("built without libedit")
-    with Server() as server, tempfile.TemporaryDirectory() as state:
+        raise Skip("built without libedit")
+    with ClientServer() as server, tempfile.TemporaryDirectory() as state:
         with Terminal("kv-client", "-p", server.port, state=state) as terminal:
             terminal.expect("kv> ")
             terminal.answer("put key first", "OK")
@@ -738,8 +679,8 @@ def test_history():
 
 def test_completion_and_hints():
     if not HAS_LIBEDIT:
-        raise Skipped("built without libedit")
-    with Server() as server, tempfile.TemporaryDirectory() as directory:
+        raise Skip("built without libedit")
+    with ClientServer() as server, tempfile.TemporaryDirectory() as directory:
         with open(os.path.join(directory, "some-file"), "w") as file:
             file.write("content")
         for key in ("alpha", "alphabet", "beta"):
@@ -773,7 +714,7 @@ def test_completion_and_hints():
 
 
 def test_no_terminal_at_all():
-    with Server() as server:
+    with ClientServer() as server:
         for words in (["put", "a", "b"], ["get", "a"], ["top", "--interval", "50ms"], []):
             result = server.client(*words, start_new_session=True)
             assert result.returncode == 0 and not result.stderr, (words, result)
@@ -784,7 +725,7 @@ def test_no_terminal_at_all():
 
 
 def test_top_once():
-    with Server() as server:
+    with ClientServer() as server:
         for device in TRANSPORTS:
             server.expect(0, "OK\n", "put", f"key-{device}", "x" * 500, device=device)
             server.client("--json", "stat", f"key-{device}", device=device)
@@ -810,7 +751,7 @@ def test_top_once():
 
 
 def test_top_live():
-    with Server() as server:
+    with ClientServer() as server:
         server.expect(0, "OK\n", "put", "a", "b")
         with Terminal("kv-client", "-p", server.port, "top", "--interval", "100ms") as terminal:
             terminal.expect(r"\x1b\[\?1049h")
@@ -838,7 +779,7 @@ def test_top_live():
 
 
 def test_top_at_the_prompt():
-    with Server() as server:
+    with ClientServer() as server:
         with Terminal("kv-client", "-p", server.port, "-T", "300ms") as terminal:
             terminal.expect("kv> ")
             terminal.type("top --interval 100ms\r")
@@ -897,7 +838,7 @@ def test_programs():
             assert result.stdout == "kv-bench \n", result
         result = call("bench", env={**os.environ, "PATH": directory})
         assert result.returncode == 3 and "kv-bench is neither" in result.stderr, result
-        with Server() as server:
+        with ClientServer() as server:
             result = subprocess.run([f"{directory}/kv-client", "-p", server.port], timeout=60,
                                     input="doctor\nput a b\nbench\nget a\n", text=True,
                                     capture_output=True, env={**os.environ, "PATH": "/bin"})
@@ -908,7 +849,7 @@ def test_programs():
 
 def test_bash_completion():
     if not shutil.which("bash"):
-        raise Skipped("no bash")
+        raise Skip("no bash")
     script = f"""
         . '{SOURCE}/tools/completion/kv-tools.bash'
         PATH='{BIN}':$PATH
@@ -949,34 +890,5 @@ def test_bash_completion():
         assert "complete -F _kv_tools kv-client" in result.stdout, result
 
 
-# ---------------------------------------------------------------- runner
-
-
-def main():
-    counts = {"passed": 0, "failed": 0, "skipped": 0}
-    for name, function in list(globals().items()):
-        picked = len(sys.argv) == 3 or any(word in name for word in sys.argv[3:])
-        if not name.startswith("test_") or not picked:
-            continue
-        start = time.monotonic()
-        try:
-            function()
-            print(f"ok {name[5:]} ({(time.monotonic() - start) * 1000:.0f} ms)", flush=True)
-            counts["passed"] += 1
-        except Skipped as reason:
-            print(f"skip {name[5:]}: {reason}", flush=True)
-            counts["skipped"] += 1
-        except Exception:
-            print(f"FAIL {name[5:]}: {traceback.format_exc()}", flush=True)
-            counts["failed"] += 1
-    print(f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
-    return 1 if counts["failed"] else 0
-
-
 if __name__ == "__main__":
-    # A shell that runs us in the background has it ignored, and so would all that we start.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Servers that are killed leave their socket files: where nobody else looks for them.
-    with tempfile.TemporaryDirectory(prefix="kv-shm-") as shm_directory:
-        os.environ["REMORA_SHM_DIR"] = shm_directory
-        sys.exit(main())
+    sys.exit(main(globals(), sys.argv[3:]))

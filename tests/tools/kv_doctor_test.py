@@ -19,11 +19,9 @@ import subprocess
 import sys
 import tempfile
 import termios
-import time
-import traceback
 
-BIN = sys.argv[1]
-NUL = subprocess.DEVNULL
+from tool_harness import BIN, NUL, Server, free_port, main
+
 KERNEL = "6.1.0-test"
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 
@@ -595,46 +593,16 @@ def test_usage():
 # ---------------------------------------------------------------- servers
 
 
-class Server:
-    """A kv-server on a free port, ended at the end of the block."""
-
-    def __init__(self, *arguments):
-        self.log = tempfile.NamedTemporaryFile("w+", prefix="kv-doctor-log-")
-        self.process = subprocess.Popen(
-            [f"{BIN}/kv-server", "-a", "127.0.0.1", "-p", "0", "-m", "64", *arguments],
-            stdin=NUL, stdout=self.log, stderr=self.log)
-        self.port = None
-
-    def text(self):
-        with open(self.log.name) as log:
-            return log.read()
-
-    def __enter__(self):
-        end = time.monotonic() + 20
-        while "\nready\n" not in self.text():
-            assert self.process.poll() is None and time.monotonic() < end, self.text()
-            time.sleep(0.02)
-        self.port = re.search(r"^port: (\d+)$", self.text(), re.M)[1]
-        return self
-
-    def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
-        self.log.close()
+class DoctorServer(Server):
+    """A server to be looked at."""
 
     def keys(self):
         return subprocess.run([f"{BIN}/kv-client", "-p", self.port, "scan"], capture_output=True,
                               timeout=60, stdin=NUL, check=True).stdout
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
-
-
 def test_server():
-    with Server("--listen", "shm,tcp") as server:
+    with DoctorServer("--listen", "shm,tcp") as server:
         found = Findings("--server", f"127.0.0.1:{server.port}")
         assert found.code == 0
         found.expect("Server/name", "OK", "is 127.0.0.1")
@@ -652,7 +620,7 @@ def test_server():
 
 
 def test_server_by_url():
-    with Server("--listen", "shm,tcp") as server:
+    with DoctorServer("--listen", "shm,tcp") as server:
         for url, path, other in ((f"tcp://127.0.0.1:{server.port}", "tcp", "shm"),
                                  (f"shm:kv-{server.port}", "shm", "tcp")):
             found = Findings("--server", url)
@@ -665,7 +633,7 @@ def test_server_by_url():
 
 
 def test_server_without_shm():
-    with Server("--listen", "tcp") as server:
+    with DoctorServer("--listen", "tcp") as server:
         address = f"127.0.0.1:{server.port}"
         found = Findings("--server", address)
         found.expect("Server/shm", "WARN", "nobody listens", f"kv-server -p {server.port}")
@@ -684,7 +652,7 @@ def test_server_with_key():
             files[name] = os.path.join(directory, name)
             with open(files[name], "w", opener=lambda p, f: os.open(p, f, 0o600)) as file:
                 file.write(f"the key to {name} with\n")
-        with Server("--key-file", files["write"], "--read-key-file", files["read"]) as server:
+        with DoctorServer("--key-file", files["write"], "--read-key-file", files["read"]) as server:
             address = f"127.0.0.1:{server.port}"
             found = Findings("--server", address)
             found.expect("Server/authentication", "FAIL", "wants a key",
@@ -703,7 +671,7 @@ def test_server_with_key():
                              env={"REMORA_KEY_FILE": files["read"]})
             found.expect("Server/writing", "WARN", fix="the key to write with")
             assert found.code == 0
-        with Server() as server:
+        with DoctorServer() as server:
             found = Findings("--server", f"127.0.0.1:{server.port}", "-k", files["write"])
             found.expect("Server/authentication", "FAIL", "this server has none", "without")
 
@@ -727,31 +695,5 @@ def test_not_a_server():
         assert found.code == 1
 
 
-# ---------------------------------------------------------------- runner
-
-
-def main():
-    counts = {"passed": 0, "failed": 0}
-    for name, function in list(globals().items()):
-        picked = len(sys.argv) == 2 or any(word in name for word in sys.argv[2:])
-        if not name.startswith("test_") or not picked:
-            continue
-        start = time.monotonic()
-        try:
-            function()
-            print(f"ok {name[5:]} ({(time.monotonic() - start) * 1000:.0f} ms)", flush=True)
-            counts["passed"] += 1
-        except Exception:
-            print(f"FAIL {name[5:]}: {traceback.format_exc()}", flush=True)
-            counts["failed"] += 1
-    print(f"{counts['passed']} passed, {counts['failed']} failed, 0 skipped")
-    return 1 if counts["failed"] else 0
-
-
 if __name__ == "__main__":
-    # Servers that are killed leave their socket files: where nobody else looks for them.
-    with tempfile.TemporaryDirectory(prefix="kv-shm-") as shm_directory:
-        os.environ["REMORA_SHM_DIR"] = shm_directory
-        os.environ.pop("REMORA_KEY_FILE", None)
-        os.environ.pop("NO_COLOR", None)
-        sys.exit(main())
+    sys.exit(main(globals(), sys.argv[2:]))

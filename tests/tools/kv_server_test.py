@@ -18,61 +18,20 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
-import traceback
 
-BIN, SOURCE = sys.argv[1], sys.argv[2]
-NUL = subprocess.DEVNULL
+from tool_harness import BIN, NUL, Server, Skip, main
+
+SOURCE = sys.argv[2]
 NOBODY = "nobody"
 
 
-class Skip(Exception):
-    pass
+class SmallServer(Server):
+    """One that takes little memory, and whose clients answer in text."""
 
-
-class Server:
-    """A kv-server on a free port, ended at the end of the block."""
-
-    def __init__(self, *arguments, defaults=("-a", "127.0.0.1", "-p", "0", "-m", "32"), **more):
-        self.directory = tempfile.TemporaryDirectory(prefix="kv-server-")
-        self.log = os.path.join(self.directory.name, "log")
-        with open(self.log, "w") as log:
-            self.process = subprocess.Popen([f"{BIN}/kv-server", *defaults, *arguments],
-                                            stdin=NUL, stdout=log, stderr=log, **more)
-        self.port = None
-
-    def __enter__(self):
-        try:
-            self.wait_for("\nready\n")
-        except BaseException:
-            self.__exit__()
-            raise
-        self.port = re.search(r"^port: (\d+)$", self.text(), re.M)[1]
-        return self
-
-    def __exit__(self, *_):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        self.directory.cleanup()
-
-    def text(self):
-        with open(self.log) as log:
-            return log.read()
-
-    def wait_for(self, text):
-        end = time.monotonic() + 30
-        while text not in self.text():
-            assert self.process.poll() is None and time.monotonic() < end, self.text()
-            time.sleep(0.02)
-
-    def stop(self, number=signal.SIGTERM):
-        self.process.send_signal(number)
-        return self.process.wait(30)
+    DEFAULTS = ("-a", "127.0.0.1", "-p", "0", "-m", "32")
 
     def client(self, *words, device="shm"):
-        return subprocess.run([f"{BIN}/kv-client", "-p", self.port, "-d", device, *words],
-                              capture_output=True, text=True, timeout=60, stdin=NUL)
+        return super().client(*words, device=device, text=True)
 
     def expect(self, code, output, *words, device="shm"):
         result = self.client(*words, device=device)
@@ -121,7 +80,7 @@ class Files:
 
 
 def test_first_screen():
-    with Server("--listen", "shm,tcp", "--node-id", "cache-1", "-w", "2") as server:
+    with SmallServer("--listen", "shm,tcp", "--node-id", "cache-1", "-w", "2") as server:
         lines = server.text().splitlines()
         assert re.fullmatch(r"kv-server \(Remora\) \d+\.\d+\.\d+", lines[0]), lines
         assert lines[1:3] == ["node: cache-1", "memory: 32MB, when full: evict"], lines
@@ -136,7 +95,7 @@ def test_first_screen():
 def test_width():
     """Lines are broken between words, but for those that programs read."""
     for width in (80, 40):
-        with Server("-H", env={**os.environ, "COLUMNS": str(width)}) as server:
+        with SmallServer("-H", env={**os.environ, "COLUMNS": str(width)}) as server:
             lines = server.text().splitlines()
             screen = lines[lines.index(next(l for l in lines if l.startswith("kv-server "))):]
             for line in screen:
@@ -147,7 +106,7 @@ def test_width():
 
 def test_huge_pages():
     """They are had; or it is said which command makes them."""
-    with Server("-H") as server:
+    with SmallServer("-H") as server:
         text = " ".join(server.text().split())
         assert re.search(r"pages: 16 huge ones of 2MB", text) or \
             re.search(r"pages: \d+ ordinary ones of \d+KB; .*(sysctl -w vm.nr_hugepages=\d+|"
@@ -157,12 +116,12 @@ def test_huge_pages():
 def test_memory_is_in_megabytes():
     for option, text, shown in (("-m", "16", "16MB"), ("--memory", "0.0625GiB", "64MB"),
                                 ("-m", "16777216B", "16MB"), ("--memory-mb", "16", "16MB")):
-        with Server(option, text, "--on-full", "reject") as server:
+        with SmallServer(option, text, "--on-full", "reject") as server:
             assert f"\nmemory: {shown}, when full: reject\n" in server.text(), server.text()
 
 
 def test_prefault_is_told():
-    with Server("-m", "96", "--prefault", "--log-level", "info") as server:
+    with SmallServer("-m", "96", "--prefault", "--log-level", "info") as server:
         assert re.search(r" INFO  touching memory: \d+% of 96MB\n", server.text()), server.text()
         assert ", all touched\n" in server.text()
 
@@ -174,9 +133,9 @@ def test_flags_of_both_seeds():
     for arguments in (["-a", "127.0.0.1", "-p", "0", "-m", "32", "-t", "1000", "-w", "1", "-S"],
                       ["--address", "127.0.0.1", "--port", "0", "--memory-mb", "32", "--node-id",
                        "0", "--log-level", "debug", "--worker-threads", "3", "--num-domains", "0"]):
-        with Server(*arguments, defaults=()) as server:
+        with SmallServer(*arguments, defaults=()) as server:
             server.expect(0, "OK\n", "put", "a", "b")
-    with Server("--worker-threads", "3") as server:
+    with SmallServer("--worker-threads", "3") as server:
         assert "\nworkers: 3 threads\n" in server.text()
 
 
@@ -204,7 +163,7 @@ def test_more_adapters_than_there_are():
 
 def test_failures():
     """Each says in one sentence what to do."""
-    with Server() as server:
+    with SmallServer() as server:
         taken = ("-a", "127.0.0.1", "-p", server.port, "-m", "32")
         for listen in ((), ("--listen", "tcp")):
             expect_failure(1, (server.port, "take another port"), *taken, *listen)
@@ -226,13 +185,13 @@ def test_config():
         config = files.write("kv.conf", "# a server\nport = 0\naddress = 127.0.0.1 # here\n"
                                         "memory = 48\nworkers = 2\non-full = 'reject'\n"
                                         'node-id = "from-file"\n')
-        with Server("--config", config, defaults=()) as server:
+        with SmallServer("--config", config, defaults=()) as server:
             assert "\nnode: from-file\nmemory: 48MB, when full: reject\n" in server.text()
             assert "\nworkers: 2 threads\n" in server.text()
         # The command line wins, before the file and behind it, and by its other names.
         for arguments in (["-m", "32", "-c", config, "--worker-threads", "1"],
                           ["-c", config, "-w", "1", "--memory-mb", "32"]):
-            with Server(*arguments, defaults=()) as server:
+            with SmallServer(*arguments, defaults=()) as server:
                 assert "\nnode: from-file\nmemory: 32MB, when full: reject\n" in server.text()
                 assert "\nworkers: 1 thread\n" in server.text()
 
@@ -277,7 +236,7 @@ def test_check_config():
 
 
 def test_check_config_beside_a_server():
-    with Server() as server:
+    with SmallServer() as server:
         assert run("-a", "127.0.0.1", "-p", server.port, "--check-config").returncode == 0
         server.expect(0, "OK\n", "put", "a", "b")
 
@@ -299,7 +258,7 @@ def test_example_config():
 
 def test_stops_by_signal():
     for number in (signal.SIGTERM, signal.SIGINT):
-        with Server() as server:
+        with SmallServer() as server:
             sockets = re.findall(r"shm: listening at (\S+)", server.text())
             assert server.stop(number) == 0, server.text()
             assert "stopping" in server.text()
@@ -319,16 +278,16 @@ def test_stops_before_the_start():
 
 
 def test_statistics_by_signal():
-    with Server("--node-id", "cache-1") as server:
+    with SmallServer("--node-id", "cache-1") as server:
         server.expect(0, "OK\n", "put", "a", "b")
         server.process.send_signal(signal.SIGUSR1)
-        server.wait_for("\nkeys 1\n")
+        server.wait_for_text("\nkeys 1\n")
         assert "\nnode_id cache-1\nuptime_ms " in server.text(), server.text()
         server.expect(0, "b", "get", "a")
 
 
 def test_log_has_the_name():
-    with Server("--node-id", "cache-1", "--log-level", "info") as server:
+    with SmallServer("--node-id", "cache-1", "--log-level", "info") as server:
         assert re.search(r"^[\d:.]+ cache-1\[\d+\] INFO ", server.text(), re.M), server.text()
 
 
@@ -336,25 +295,25 @@ def test_new_keys_by_signal():
     with Files(key="the first key of them\n", old="the first key of them\n",
                new="the second key of them\n") as files:
         key, old, new = (files.path(name) for name in ("key", "old", "new"))
-        with Server("--key-file", key, "--log-level", "info") as server:
+        with SmallServer("--key-file", key, "--log-level", "info") as server:
             assert "\naccess: with the shared key\n" in server.text()
             server.expect(0, "OK\n", "-k", old, "put", "a", "b")
             server.expect(3, "", "-k", new, "get", "a")
             shutil.copy(new, key)
             server.process.send_signal(signal.SIGHUP)
-            server.wait_for("the key files were read anew")
+            server.wait_for_text("the key files were read anew")
             server.expect(0, "b", "-k", new, "get", "a")
             server.expect(3, "", "-k", old, "get", "a")
             os.unlink(key)
             server.process.send_signal(signal.SIGHUP)
-            server.wait_for("the old keys stay")
+            server.wait_for_text("the old keys stay")
             server.expect(0, "b", "-k", new, "get", "a")
 
 
 def test_hangup_without_keys():
-    with Server("--log-level", "info") as server:
+    with SmallServer("--log-level", "info") as server:
         server.process.send_signal(signal.SIGHUP)
-        server.wait_for("there are no key files to read")
+        server.wait_for_text("there are no key files to read")
         server.expect(0, "OK\n", "put", "a", "b")
 
 
@@ -364,7 +323,7 @@ def test_hangup_without_keys():
 def test_pid_file():
     with Files() as files:
         path = files.path("pid")
-        with Server("--pid-file", path) as server:
+        with SmallServer("--pid-file", path) as server:
             with open(path) as file:
                 assert file.read() == f"{server.process.pid}\n"
             expect_failure(1, (str(server.process.pid), "stop it"), "-p", "0", "--pid-file", path)
@@ -376,10 +335,10 @@ def test_pid_file():
 def test_pid_file_left_behind():
     with Files() as files:
         path = files.path("pid")
-        with Server("--pid-file", path) as server:
+        with SmallServer("--pid-file", path) as server:
             server.stop(signal.SIGKILL)
         assert os.path.exists(path)
-        with Server("--pid-file", path) as server:
+        with SmallServer("--pid-file", path) as server:
             with open(path) as file:
                 assert file.read() == f"{server.process.pid}\n"
 
@@ -430,7 +389,7 @@ def test_user():
         sockets = files.path("sockets")
         os.mkdir(sockets)
         os.chown(sockets, uid, gid)
-        with Server("-p", port, "--user", NOBODY, "--key-file", key, "--pid-file",
+        with SmallServer("-p", port, "--user", NOBODY, "--key-file", key, "--pid-file",
                     files.path("pid"), env={**os.environ, "REMORA_SHM_DIR": sockets}) as server:
             assert server.port == port
             threads = list(threads_of(server.process.pid))
@@ -452,7 +411,7 @@ def test_user():
 
 
 def test_user_that_we_are():
-    with Server("--user", pwd.getpwuid(os.geteuid()).pw_name) as server:
+    with SmallServer("--user", pwd.getpwuid(os.geteuid()).pw_name) as server:
         server.expect(0, "OK\n", "put", "a", "b")
 
 
@@ -479,11 +438,11 @@ def test_notification():
                 listener.bind(name)
                 listener.settimeout(30)
                 environment = {**os.environ, "NOTIFY_SOCKET": name.replace("\0", "@")}
-                with Server(env=environment) as server:
+                with SmallServer(env=environment) as server:
                     assert listener.recv(1000).startswith(b"READY=1\n")
                     assert server.stop() == 0
                     assert listener.recv(1000).startswith(b"STOPPING=1\n")
-                with Server("-m", "64", "--prefault", env=environment):
+                with SmallServer("-m", "64", "--prefault", env=environment):
                     assert listener.recv(1000).startswith(b"EXTEND_TIMEOUT_USEC=")
                     while not listener.recv(1000).startswith(b"READY=1\n"):
                         pass
@@ -491,7 +450,7 @@ def test_notification():
 
 def test_notification_to_nobody():
     for name in ("/nowhere/at-all", "", "relative", "@" + "x" * 200):
-        with Server(env={**os.environ, "NOTIFY_SOCKET": name}) as server:
+        with SmallServer(env={**os.environ, "NOTIFY_SOCKET": name}) as server:
             assert server.stop() == 0
 
 
@@ -511,34 +470,5 @@ def test_unit():
                               capture_output=True).returncode != 0
 
 
-# ---------------------------------------------------------------- runner
-
-
-def main():
-    counts = {"passed": 0, "failed": 0, "skipped": 0}
-    for name, function in list(globals().items()):
-        picked = len(sys.argv) == 3 or any(word in name for word in sys.argv[3:])
-        if not name.startswith("test_") or not picked:
-            continue
-        start = time.monotonic()
-        try:
-            function()
-            print(f"ok {name[5:]} ({(time.monotonic() - start) * 1000:.0f} ms)", flush=True)
-            counts["passed"] += 1
-        except Skip as reason:
-            print(f"skip {name[5:]}: {reason}", flush=True)
-            counts["skipped"] += 1
-        except Exception:
-            print(f"FAIL {name[5:]}: {traceback.format_exc()}", flush=True)
-            counts["failed"] += 1
-    print(", ".join(f"{count} {what}" for what, count in counts.items()))
-    return 1 if counts["failed"] else 0
-
-
 if __name__ == "__main__":
-    for variable in ("REMORA_LOG", "REMORA_KEY_FILE", "NOTIFY_SOCKET", "COLUMNS"):
-        os.environ.pop(variable, None)
-    # Servers that are killed leave their socket files: where nobody else looks for them.
-    with tempfile.TemporaryDirectory(prefix="kv-shm-") as shm_directory:
-        os.environ["REMORA_SHM_DIR"] = shm_directory
-        sys.exit(main())
+    sys.exit(main(globals(), sys.argv[3:]))
