@@ -21,7 +21,10 @@
 
 enum rmr_status cells_init(struct cells *cells, const struct store_options *options)
 {
-	*cells = (struct cells){.cells = options->cells, .are_private = options->cells_are_private};
+	*cells = (struct cells){.cells = options->cells,
+				.are_private = options->cells_are_private,
+				.swap = options->cell_swap,
+				.argument = options->cell_argument};
 	spin_lock_init(&cells->lock);
 	cells->count = options->cells ? options->cells_size / sizeof(*cells->cells) : 0;
 	if (cells->count > UINT32_MAX)
@@ -72,9 +75,34 @@ static void give_cell(struct cells *cells, uint64_t cell)
 	spin_lock_give(&cells->lock);
 }
 
+/* *found is `expected`, or what was there instead. False: it cannot be told what happened. */
+static bool swap_cell(struct cells *cells, uint64_t cell, int64_t expected, int64_t desired,
+		      int64_t *found)
+{
+	if (cells->swap)
+		return cells->swap(cells->argument, cell, expected, desired, found);
+	*found = expected;
+	(void)atomic_compare_exchange_strong(&cells->cells[cell], found, desired);
+	return true;
+}
+
+/* Overwrites a cell that peers may still add to: their additions come before, or find it gone. */
+static void end_cell(struct cells *cells, uint64_t cell)
+{
+	int64_t now = atomic_load(&cells->cells[cell]), found = now;
+
+	while (cells->swap && swap_cell(cells, cell, now, STORE_COUNTER_GONE, &found)) {
+		if (found == now)
+			return;
+		now = found;
+	}
+	/* By the CPU; or what swaps for us has failed, and peers cannot reach the cell by it. */
+	atomic_store(&cells->cells[cell], STORE_COUNTER_GONE);
+}
+
 static void retire_cell(struct cells *cells, uint64_t cell)
 {
-	atomic_store(&cells->cells[cell], STORE_COUNTER_GONE);
+	end_cell(cells, cell);
 	spin_lock_take(&cells->lock);
 	if (cells->are_private)
 		cells->free[cells->free_count++] = (uint32_t)cell;
@@ -176,15 +204,19 @@ static bool parse(const uint8_t *value, size_t length, int64_t *number)
 }
 
 /* Adds in a cell that peers add to as well. */
-static enum store_status add_to_cell(_Atomic int64_t *cell, int64_t delta, int64_t *sum)
+static enum store_status add_to_cell(struct cells *cells, uint64_t cell, int64_t delta,
+				     int64_t *sum)
 {
-	int64_t now = atomic_load(cell), then;
+	int64_t now, then, found = atomic_load(&cells->cells[cell]);
 
 	do {
+		now = found;
 		/* Peers may have made anything of it. */
 		if (__builtin_add_overflow(now, delta, &then) || !is_in_range(then))
 			return STORE_OUT_OF_RANGE;
-	} while (!atomic_compare_exchange_weak(cell, &now, then));
+		if (!swap_cell(cells, cell, now, then, &found))
+			return STORE_UNKNOWN;
+	} while (found != now);
 	*sum = then;
 	return STORE_OK;
 }
@@ -278,8 +310,7 @@ enum store_status store_add(struct store_worker *worker, const void *key, size_t
 		enum store_status status = lock_counter(worker, key, key_length, &lock, &item);
 
 		if (status == STORE_OK) {
-			status =
-				add_to_cell(&worker->store->cells.cells[cell_of(item)], delta, sum);
+			status = add_to_cell(&worker->store->cells, cell_of(item), delta, sum);
 			if (status == STORE_OK && info)
 				life_describe(worker->store, item, info);
 			index_unlock(&lock);
@@ -313,9 +344,9 @@ enum store_status store_swap(struct store_worker *worker, const void *key, size_
 		return STORE_NOT_A_NUMBER;
 	if (status != STORE_OK)
 		return status;
-	*found = expected;
-	if (!atomic_compare_exchange_strong(&worker->store->cells.cells[cell_of(item)], found,
-					    desired))
+	if (!swap_cell(&worker->store->cells, cell_of(item), expected, desired, found))
+		status = STORE_UNKNOWN;
+	else if (*found != expected)
 		status = STORE_CONFLICT;
 	index_unlock(&lock);
 	return status;

@@ -70,6 +70,9 @@ struct cells {
 	_Atomic int64_t *cells;
 	uint64_t count;
 	bool are_private;
+	bool (*swap)(void *argument, uint64_t cell, int64_t expected, int64_t desired,
+		     int64_t *found); /* NULL: by the CPU */
+	void *argument;
 	struct spin_lock lock;
 	uint64_t next; /* the lowest never used */
 	uint32_t *free;

@@ -187,6 +187,12 @@ static inline uint64_t hash_bits(uint64_t hash, unsigned bits)
 	return hash & (((uint64_t)1 << bits) - 1);
 }
 
+/* Whether there can be so many buckets. */
+static inline bool is_bucket_count(uint64_t count)
+{
+	return count - 1 < (uint64_t)1 << MAX_DEPTH;
+}
+
 /* How many bits of a hash count when there are so many buckets, at least 1: all buckets have this
  * depth or one more. */
 static inline unsigned depth_of_count(uint64_t bucket_count)

@@ -88,10 +88,11 @@ static inline void probe_begin(struct probe *probe, uint64_t hash, uint64_t buck
 }
 
 /* The bucket has this depth, and the key does not belong to it: goes on with as many bits as are
- * certain to lead to a bucket that exists. */
+ * certain to lead to a bucket that exists. Each step asks for more bits than the last one did, so
+ * a bucket that lies about its depth again and again is found out at MAX_DEPTH. */
 static inline enum probe_step probe_redirect(struct probe *probe, unsigned depth)
 {
-	if (depth == 0 || depth > MAX_DEPTH)
+	if (depth == 0 || depth > MAX_DEPTH || probe->bits >= MAX_DEPTH)
 		return PROBE_CONFUSED;
 	probe->bits = depth - 1 > probe->bits ? depth - 1 : probe->bits + 1;
 	probe->bucket = hash_bits(probe->hash, probe->bits);

@@ -53,8 +53,9 @@ static inline uint64_t reader_bucket_count(const struct reader *reader)
 	/* Acquire: the buckets that are counted are there. */
 	uint64_t count = atomic_load_explicit(&reader->header->bucket_count, memory_order_acquire);
 
-	/* Never 0, whatever the arena says. One too many leads to a bucket that is not there. */
-	return count ? count : 1;
+	/* Within bounds, whatever the arena says. One too many leads to a bucket that is not
+	 * there. */
+	return is_bucket_count(count) ? count : 1;
 }
 
 /* NULL: there is none of this number. */

@@ -23,6 +23,7 @@ const char *store_status_text(enum store_status status)
 		[-STORE_NO_ROOM] = "the buffer is too small",
 		[-STORE_NOT_A_NUMBER] = "the value is not a number",
 		[-STORE_OUT_OF_RANGE] = "the number is out of range",
+		[-STORE_UNKNOWN] = "it is not known whether the counter was changed",
 		[-STORE_TOO_MANY_PINS] = "the item has too many views",
 	};
 

@@ -56,6 +56,7 @@ enum store_status {
 	STORE_NOT_A_NUMBER = -8, /* the value cannot be counted with */
 	STORE_OUT_OF_RANGE = -9, /* the sum would leave STORE_COUNTER_MIN .. STORE_COUNTER_MAX */
 	STORE_TOO_MANY_PINS = -10, /* on one item */
+	STORE_UNKNOWN = -11,	   /* cell_swap failed: a counter was changed, or not */
 };
 
 /* A short text for a message: "not found" ... Never NULL. */
@@ -77,6 +78,13 @@ struct store_options {
 	size_t cells_size;
 	/* Nobody outside uses cells: they may be given to another key at once. */
 	bool cells_are_private;
+	/* How cells are changed that peers change by something that is not atomic with the CPU:
+	 * sets the cell to `desired` if it is `expected`, and tells what it was. False: it cannot
+	 * be told whether that was done. Called by any worker, with a bucket locked. NULL: by the
+	 * CPU's own atomics. */
+	bool (*cell_swap)(void *argument, uint64_t cell, int64_t expected, int64_t desired,
+			  int64_t *found);
+	void *cell_argument;
 	enum store_on_full on_full;
 	/* Overwrites memory with zeroes when it is freed. */
 	bool zero_freed;
@@ -250,9 +258,17 @@ typedef bool (*store_scan_fn)(void *context, const void *key, size_t key_length,
  * at; 0 when the end is reached. A key that is there from the first call to the last is seen at
  * least once, sometimes twice. The function sees a bucket's keys in the order of their hash tags;
  * if it ends the scan, the next call begins with the first key of that tag, so it has to have room
- * for all keys of a bucket that share a tag: mostly one, seldom two. */
+ * for all keys of a bucket that share a tag: mostly one, seldom two, STORE_SCAN_TOGETHER if
+ * somebody wants to make trouble. */
 void store_scan(struct store_worker *worker, uint64_t *cursor, size_t count, store_scan_fn fn,
 		void *context);
+#define STORE_SCAN_TOGETHER 448u
+
+/* The same for who has less room: one key will do. Returns true when the function ended the scan
+ * between two keys that share a tag: then the next call needs the last key that it took, now or
+ * earlier, to go on behind it. Otherwise key is NULL. */
+bool store_scan_behind(struct store_worker *worker, const void *key, size_t key_length,
+		       uint64_t *cursor, size_t count, store_scan_fn fn, void *context);
 
 /* Removes every key that is there when it begins. Others may put at the same time. */
 void store_flush(struct store_worker *worker);

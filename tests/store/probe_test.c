@@ -151,6 +151,23 @@ static void test_hop_limit(void)
 	CHECK(steps >= PROBE_MAX_CHAIN + MAX_WRONG);
 }
 
+/* A bucket that sends the reader on at each step, always to a place that it can't be in. */
+static void test_lying_depths(void)
+{
+	uint64_t words[BUCKET_SLOTS + 1] = {0};
+	struct probe probe;
+	unsigned steps = 0;
+
+	probe_begin(&probe, UINT64_MAX, 1024);
+	do {
+		/* One bit less than the reader went by: its place is never the right one. */
+		words[0] = bucket_header(0, 0, probe.bits - 1);
+		CHECK(probe.bits <= MAX_DEPTH);
+		CHECK(++steps <= MAX_DEPTH + 1);
+	} while (look(&probe, words) == PROBE_GO_ON);
+	CHECK(steps > 1);
+}
+
 /* Headers of any kind: it ends. */
 static void test_garbage(void)
 {
@@ -165,6 +182,7 @@ static void test_garbage(void)
 		probe_begin(&probe, test_rng_next(&rng), 1 + test_rng_below(&rng, 1 << 20));
 		do {
 			test_rng_fill(&rng, words, sizeof(words));
+			CHECK(probe.bits <= MAX_DEPTH);
 			CHECK(++steps <= PROBE_MAX_STEPS + 1);
 		} while (look(&probe, words) == PROBE_GO_ON);
 		CHECK(probe.candidate_count <= BUCKET_SLOTS);
@@ -341,6 +359,7 @@ static const struct test tests[] = {
 	{"random_counts", test_random_counts, SLOW_IN_TSAN},
 	{"absent_buckets", test_absent},
 	{"hop_limit", test_hop_limit},
+	{"lying_depths", test_lying_depths},
 	{"garbage", test_garbage},
 	{"candidates", test_candidates},
 	{"a_copied_arena", test_arena, SLOW_IN_TSAN},

@@ -75,7 +75,7 @@ static void test_status_texts(void)
 		CHECK(strcmp(store_status_text(status), "unknown status") != 0);
 	}
 	CHECK_STR(store_status_text(STORE_NOT_FOUND), "not found");
-	CHECK_STR(store_status_text(STORE_TOO_MANY_PINS - 1), "unknown status");
+	CHECK_STR(store_status_text(STORE_UNKNOWN - 1), "unknown status");
 	CHECK_STR(store_status_text(1), "unknown status");
 	CHECK_STR(store_status_text(INT32_MIN), "unknown status");
 }

@@ -9,6 +9,7 @@
 
 #include "arena.h"
 #include "base/hash.h"
+#include "collide.h"
 #include "store/layout.h"
 
 #define KEYS 20000u
@@ -203,6 +204,143 @@ static void test_expired_are_not_shown(void)
 }
 
 /* ------------------------------------------------------------------------------------------
+ * Keys that share bucket and tag
+ */
+
+/* A chain has 448 places. The thread sanitizer takes long for long keys, and here is one thread. */
+#define COLLIDING (TEST_HAS_TSAN ? 60u : 300u)
+
+/* Who has room for a few keys at a time, and remembers the last. */
+struct narrow {
+	unsigned room, taken;
+	uint8_t last[KV_MAX_KEY];
+	size_t last_length;
+	unsigned *seen; /* by the number that a colliding key has */
+	unsigned others;
+};
+
+static uint32_t number_of(const uint8_t *key)
+{
+	uint64_t word;
+
+	memcpy(&word, key, sizeof(word));
+	return (uint32_t)(word >> 32);
+}
+
+static bool take_few(void *context, const void *key, size_t key_length,
+		     const struct store_info *info)
+{
+	struct narrow *narrow = context;
+
+	CHECK(info->version > 0);
+	if (narrow->taken == narrow->room)
+		return false;
+	narrow->taken++;
+	memcpy(narrow->last, key, key_length);
+	narrow->last_length = key_length;
+	if (key_length == KV_MAX_KEY)
+		narrow->seen[number_of(key)]++;
+	else
+		narrow->others++;
+	return true;
+}
+
+static void put_colliding(struct test_store *test, uint32_t number)
+{
+	uint64_t seed = ((const struct store_header *)test->memory)->hash_seed;
+	uint8_t key[KV_MAX_KEY], first[KV_MAX_KEY];
+	struct store_put put = {.key = key, .key_length = sizeof(key), .value = "v"};
+
+	collide_key(first, seed, 'x', 0);
+	collide_key(key, seed, 'x', number);
+	CHECK_EQ(hash64_seed(key, sizeof(key), seed), hash64_seed(first, sizeof(first), seed));
+	put.value_length = 1;
+	CHECK_EQ(store_put(test->worker, &put, NULL), STORE_OK);
+}
+
+static void delete_colliding(struct test_store *test, uint32_t number)
+{
+	uint64_t seed = ((const struct store_header *)test->memory)->hash_seed;
+	uint8_t key[KV_MAX_KEY];
+
+	collide_key(key, seed, 'x', number);
+	(void)!store_delete(test->worker, key, sizeof(key), 0, NULL);
+}
+
+/* One step. False: that was the last one. */
+static bool scan_narrowly(struct test_store *test, struct narrow *narrow, uint64_t *cursor,
+			  bool *is_among)
+{
+	uint64_t before = *cursor;
+
+	narrow->taken = 0;
+	*is_among = store_scan_behind(test->worker, *is_among ? narrow->last : NULL,
+				      narrow->last_length, cursor, 1000, take_few, narrow);
+	CHECK(!*cursor || narrow->taken > 0 || *cursor != before);
+	return *cursor != 0;
+}
+
+/* With room for one key, or two, or more, each key is shown, and none of them twice. */
+static void test_colliding(void)
+{
+	static const unsigned rooms[] = {1, 2, 3, 7, COLLIDING, 1000};
+	struct test_store test;
+
+	test_store_open(&test, 32 * MIB, STORE_REJECT);
+	for (uint32_t i = 0; i < COLLIDING; i++)
+		put_colliding(&test, i);
+	for (uint32_t i = 0; i < 1000; i++)
+		CHECK_EQ(put_number(test.worker, i, 0), STORE_OK);
+	for (size_t i = 0; i < TEST_COUNT(rooms); i++) {
+		unsigned seen[COLLIDING] = {0};
+		struct narrow narrow = {.room = rooms[i], .seen = seen};
+		uint64_t cursor = 0;
+		bool is_among = false;
+
+		while (scan_narrowly(&test, &narrow, &cursor, &is_among))
+			continue;
+		for (unsigned j = 0; j < COLLIDING; j++)
+			CHECK_EQ(seen[j], 1);
+		CHECK_EQ(narrow.others, 1000);
+	}
+	test_store_close(&test);
+}
+
+/* Between the steps some are deleted, some put again, others come: those that stay are shown, and
+ * it comes to an end although all of them change all the time. */
+static void test_colliding_while_changing(void)
+{
+	unsigned seen[COLLIDING] = {0}, steps = 0;
+	struct narrow narrow = {.room = 2, .seen = seen};
+	bool is_among = false;
+	struct test_store test;
+	uint64_t cursor = 0;
+	uint32_t other = 0;
+
+	test_store_open(&test, 32 * MIB, STORE_REJECT);
+	for (uint32_t i = 0; i < COLLIDING; i++)
+		put_colliding(&test, i);
+	while (scan_narrowly(&test, &narrow, &cursor, &is_among)) {
+		CHECK(++steps < 2 * (KEYS + COLLIDING));
+		if (!is_among)
+			continue;
+		/* Some that were shown before are gone: those behind them are fewer places away. */
+		for (uint32_t i = 1; i < 10; i += 2)
+			if (number_of(narrow.last) % 10 == 0 && number_of(narrow.last) > i)
+				delete_colliding(&test, number_of(narrow.last) - i);
+		for (uint32_t i = 0; i < COLLIDING; i += 2)
+			put_colliding(&test, i);
+		/* And the index grows meanwhile. */
+		for (unsigned i = 0; i < 200 && other < KEYS; i++)
+			CHECK_EQ(put_number(test.worker, other++, 0), STORE_OK);
+	}
+	for (unsigned i = 0; i < COLLIDING; i += 2)
+		CHECK(seen[i] >= 1);
+	test_store_check(&test);
+	test_store_close(&test);
+}
+
+/* ------------------------------------------------------------------------------------------
  * While others write
  */
 
@@ -351,6 +489,8 @@ static const struct test tests[] = {
 	{"stop_at_once", test_stop_at_once},
 	{"stop_at_the_first_place", test_stop_at_the_first_place, TEST_SLOW},
 	{"expired_are_not_shown", test_expired_are_not_shown},
+	{"colliding", test_colliding},
+	{"colliding_while_changing", test_colliding_while_changing},
 	{"while_growing", test_while_growing},
 	{"flush", test_flush, SLOW_IN_TSAN},
 	{"flush_while_growing", test_flush_while_growing},
