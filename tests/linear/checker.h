@@ -12,7 +12,7 @@
  * nobody knows what became (KV_UNKNOWN, or the process was killed) may happen at any time after
  * their invocation, or never.
  *
- * All keys are absent at first. The ids of values that are put must differ.
+ * All keys are absent at first. The ids of values that are put must differ, and none is 0.
  */
 #ifndef TESTS_LINEAR_CHECKER_H
 #define TESTS_LINEAR_CHECKER_H

@@ -40,6 +40,13 @@ static inline bool op_is_delete(const struct history_op *op)
 	return op->kind == HISTORY_DELETE || op->kind == HISTORY_DELETE_IF_VERSION;
 }
 
+/* What was there is gone afterwards, if the operation happened. */
+static inline bool op_replaces(const struct model_op *op)
+{
+	return (op_is_put(op->from) || op_is_delete(op->from)) &&
+	       (op->is_blind || op->from->status == KV_OK);
+}
+
 /* It read a value's bytes. */
 static inline bool op_saw_value(const struct history_op *op)
 {
@@ -83,20 +90,21 @@ void plan_fini(struct plan *plan);
 /* memo.c: a set of (place in each lane, state). */
 struct memo {
 	size_t entry_size;
-	uint32_t words; /* places */
+	uint32_t lanes, certain_lanes;
 	uint8_t *entries;
 	uint32_t count, room;
-	uint32_t *table; /* number of an entry + 1; 0: free */
+	uint32_t *table; /* number of an entry + 1; 0: none */
 	uint32_t table_mask;
+	uint64_t compared; /* entries, so far: what it costs */
 };
 
 enum memo_answer {
 	MEMO_NEW, /* it is in there now */
-	MEMO_OLD,
+	MEMO_OLD, /* it was, or the same with no more optional operations used */
 	MEMO_NO_MEMORY,
 };
 
-void memo_init(struct memo *memo, uint32_t words);
+void memo_init(struct memo *memo, uint32_t lanes, uint32_t certain_lanes);
 void memo_fini(struct memo *memo);
 enum memo_answer memo_add(struct memo *memo, const uint32_t *places,
 			  const struct model_state *state);

@@ -205,6 +205,14 @@ const struct handwritten handwritten[] = {
 	{"a lost cas on another version cannot have happened", false, .ops = {
 		PUT(0, 1, 2, 0xa, 1), PUT(0, 3, 4, 0xc, 2),
 		CAS(0, 5, NEVER, 1, 0xb, KV_UNKNOWN, 0), GET(1, 6, 7, 0xb, 3)}},
+	{"a lost cas, on a version that nobody was told, is read late", true, .ops = {
+		PUT(0, 1, 2, 0xa, 0), CAS(1, 3, NEVER, 7, 0xb, KV_UNKNOWN, 0),
+		CAS(1, 3, NEVER, 5, 0xd, KV_UNKNOWN, 0), DELETE(1, 3, NEVER, KV_UNKNOWN),
+		PUT(0, 4, 5, 0xc, 0), EXISTS(2, 6, 7, 0), GET(2, 8, 9, 0xb, 0)}},
+	{"... and what it replaced is read after it", false, .ops = {
+		PUT(0, 1, 2, 0xa, 0), CAS(1, 3, NEVER, 7, 0xb, KV_UNKNOWN, 0),
+		CAS(1, 3, NEVER, 5, 0xd, KV_UNKNOWN, 0), DELETE(1, 3, NEVER, KV_UNKNOWN),
+		PUT(0, 4, 5, 0xc, 0), GET(2, 6, 7, 0xb, 0), GET(2, 8, 9, 0xc, 0)}},
 	{"a lost delete happened", true, .ops = {
 		PUT(0, 1, 2, 0xa, 1), DELETE(0, 3, NEVER, KV_UNKNOWN), GET(1, 4, 5, 0xa, 1),
 		MISS(1, 6, 7)}},

@@ -46,6 +46,7 @@ struct model_op {
 	uint64_t invoke_ns, return_ns;
 	uint64_t argument; /* as in the history; 0 for a value that nobody ever saw */
 	uint64_t version;  /* of what it puts or sees, 0: unknown */
+	uint32_t gets;	   /* that found the value it puts */
 	bool is_blind;	   /* its answer is not known: it is carried out, whatever it says */
 	bool is_owned;	   /* what it expects is the known version of a put: of nothing else */
 };

@@ -2,10 +2,10 @@
  * What is done to the operations of a key before the search.
  *
  * Ids of values are unique, so that whoever saw a value tells about the one who put it: that it did
- * happen, although its answer was lost, and before that get returned; and which version it got. So
- * a put whose answer was lost is as good as any other once its value was seen, and what remains
- * uncertain is only what nobody saw. Values that nobody saw are all the same to everybody: they
- * lose their id. Both keep the search narrow.
+ * happen, although its answer was lost, and before that get returned; which version it got; and how
+ * many gets must come before anything replaces it. So a put whose answer was lost is as good as any
+ * other once its value was seen, and what remains uncertain is only what nobody saw. Values that
+ * nobody saw are all the same to everybody: they lose their id. All this keeps the search narrow.
  *
  * Then the operations are dealt out to lanes.
  */
@@ -19,6 +19,7 @@ struct sighting {
 	uint64_t id;
 	uint64_t version;
 	uint64_t return_ns; /* the first get that had it by then */
+	uint32_t gets;	    /* that had it */
 };
 
 struct sightings {
@@ -47,7 +48,7 @@ static bool collect_sightings(struct sightings *seen, const struct op_list *list
 		if (op_saw_value(list->ops[i]))
 			seen->sightings[seen->count++] =
 				(struct sighting){list->ops[i]->found, list->ops[i]->version,
-						  list->ops[i]->return_ns};
+						  list->ops[i]->return_ns, 1};
 	qsort(seen->sightings, seen->count, sizeof(*seen->sightings), compare_sightings);
 	for (size_t i = 0; i < seen->count; i++) {
 		struct sighting *next = &seen->sightings[i], *last = &seen->sightings[kept - 1];
@@ -56,6 +57,7 @@ static bool collect_sightings(struct sightings *seen, const struct op_list *list
 			seen->sightings[kept++] = *next;
 			continue;
 		}
+		last->gets++;
 		if (next->return_ns < last->return_ns)
 			last->return_ns = next->return_ns;
 		if (last->version == 0)
@@ -81,6 +83,7 @@ static bool resolve_put(struct model_op *op, const struct sightings *seen)
 		op->argument = 0;
 		return !op->is_blind;
 	}
+	op->gets = sighting->gets;
 	if (op->version == 0)
 		op->version = sighting->version;
 	if (sighting->return_ns < op->return_ns)

@@ -4,12 +4,13 @@
  * It goes forward by carrying out an operation that may come next, because none that is still to
  * come had returned before it was invoked, and whose answer fits the state; where there is none it
  * goes back and tries another. Where it went in vain it never goes again: it remembers which
- * operations were carried out and the state that they left. Lowe keeps the set of operations as
- * bits, and those that are left in a linked list. Here operations are dealt to lanes in which one
- * follows the other (checker_internal.h), so the place in each lane is the set, whatever the length
- * of the history, and the next operation of each lane is all that can be next.
+ * operations were carried out and the state that they left; nor does it go where it has no more
+ * left to choose from than there (memo.c). Lowe keeps the set of operations as bits, and those that
+ * are left in a linked list. Here operations are dealt to lanes in which one follows the other
+ * (checker_internal.h), so the place in each lane is the set, whatever the length of the history,
+ * and the next operation of each lane is all that can be next.
  *
- * Three things keep it narrow.
+ * Four things keep it narrow.
  *
  * A get, or an operation that was refused, that may come next and fits the state as it is, is
  * carried out at once, and nothing else is tried in its stead: if there is an order in which it
@@ -21,8 +22,14 @@
  *
  * Between two certain operations the optional ones do no detours: a value that is written only to
  * be deleted or overwritten by another optional operation need not have been written. may_follow()
- * says which may follow which; the state's mark tells the last one. exhaustive_test.c holds all
- * this against a search that does none of it.
+ * says which may follow which; the state's mark tells the last one.
+ *
+ * A value that gets still to come have found is not replaced: each value is put once, so it would
+ * be gone for good. Without this a put whose answer was lost, and which was read long after its
+ * invocation, is tried too early, and that it was wrong comes to light only at that get, after
+ * every way of using the optional operations in between.
+ *
+ * exhaustive_test.c holds all this against a search that does none of it.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -31,8 +38,10 @@
 #include "checker_internal.h"
 
 #define SHOWN 8 /* operations before, and after, the point where it got stuck */
-/* Steps for each state that may be remembered: forced ones are not. */
-#define STEPS_PER_STATE 50u
+/* For each state that may be remembered: steps, of which the forced ones are not, and comparisons
+ * with states that are. */
+#define STEPS_PER_STATE	      50u
+#define COMPARISONS_PER_STATE 300u
 
 enum mark {
 	MARK_CERTAIN, /* the last operation was a certain one */
@@ -43,6 +52,7 @@ enum mark {
 
 struct frame {
 	struct model_state before;
+	uint32_t awaited_before;
 	uint32_t lane;
 	bool is_forced; /* nothing else is to be tried */
 };
@@ -50,6 +60,7 @@ struct frame {
 /* Where it got stuck after the most operations. */
 struct stuck {
 	uint32_t done;
+	uint32_t awaited;
 	struct model_state state;
 	const struct history_op *last[SHOWN], *next[SHOWN];
 	uint32_t last_count, next_count;
@@ -59,6 +70,7 @@ struct search {
 	const struct plan *plan;
 	struct memo memo;
 	struct model_state state;
+	uint32_t awaited; /* gets still to come that found the value which is there */
 	uint32_t *places;
 	struct frame *frames;
 	uint32_t depth;
@@ -132,7 +144,7 @@ static bool try_lane(const struct search *search, uint32_t lane, uint64_t limit,
 	const struct model_op *op = next_of(search, lane);
 	bool is_optional = lane >= search->plan->certain_lanes;
 
-	if (!op || op->invoke_ns > limit ||
+	if (!op || op->invoke_ns > limit || (search->awaited && op_replaces(op)) ||
 	    (is_optional && !may_follow(op, (enum mark)search->state.mark)))
 		return false;
 	*after = search->state;
@@ -143,9 +155,15 @@ static bool try_lane(const struct search *search, uint32_t lane, uint64_t limit,
 static void go_forward(struct search *search, uint32_t lane, const struct model_state *after,
 		       bool is_forced)
 {
-	search->frames[search->depth++] =
-		(struct frame){.before = search->state, .lane = lane, .is_forced = is_forced};
+	const struct model_op *op = next_of(search, lane);
+
+	search->frames[search->depth++] = (struct frame){.before = search->state,
+							 .awaited_before = search->awaited,
+							 .lane = lane,
+							 .is_forced = is_forced};
 	search->state = *after;
+	search->awaited += op->gets;
+	search->awaited -= op_saw_value(op->from);
 	search->places[lane]++;
 	search->done += lane < search->plan->certain_lanes;
 	search->steps++;
@@ -157,6 +175,7 @@ static uint32_t go_back(struct search *search)
 	const struct frame *frame = &search->frames[--search->depth];
 
 	search->state = frame->before;
+	search->awaited = frame->awaited_before;
 	search->places[frame->lane]--;
 	search->done -= frame->lane < search->plan->certain_lanes;
 	return frame->is_forced ? search->plan->lane_count : frame->lane + 1;
@@ -221,7 +240,8 @@ static void note_stuck(struct search *search)
 
 	if (search->done < stuck->done || (stuck->done == search->done && stuck->next_count))
 		return;
-	*stuck = (struct stuck){.done = search->done, .state = search->state};
+	*stuck = (struct stuck){
+		.done = search->done, .awaited = search->awaited, .state = search->state};
 	for (uint32_t i = 0; i < search->plan->lane_count && stuck->next_count < SHOWN; i++) {
 		const struct model_op *op = next_of(search, i);
 
@@ -238,6 +258,21 @@ static void note_stuck(struct search *search)
 		places[search->frames[depth].lane]++;
 }
 
+/* The last get that found the value. While one is still to come this one is. */
+static const struct history_op *last_get(const struct plan *plan, uint64_t value)
+{
+	const struct history_op *last = NULL;
+
+	for (uint32_t i = 0; i < plan->certain; i++) {
+		const struct history_op *op = plan->ops[i].from;
+
+		if (op_saw_value(op) && op->found == value &&
+		    (!last || last->invoke_ns < op->invoke_ns))
+			last = op;
+	}
+	return last;
+}
+
 static void explain(const struct search *search, struct checker_report *report)
 {
 	const struct stuck *stuck = &search->stuck;
@@ -251,6 +286,20 @@ static void explain(const struct search *search, struct checker_report *report)
 	report_add(report, "  it is %s; none of these can be next:\n", state);
 	for (uint32_t i = 0; i < stuck->next_count; i++)
 		report_add_op(report, "    ", stuck->next[i], search->plan->origin_ns);
+	if (stuck->awaited) {
+		report_add(report, "  it may not be replaced before this:\n");
+		report_add_op(report, "    ", last_get(search->plan, stuck->state.content),
+			      search->plan->origin_ns);
+	}
+}
+
+static bool is_exhausted(const struct search *search, uint64_t max_states)
+{
+	uint64_t most = max_states + search->plan->count;
+
+	return search->memo.count >= max_states || search->no_memory ||
+	       search->steps / STEPS_PER_STATE > most ||
+	       search->memo.compared / COMPARISONS_PER_STATE > most;
 }
 
 static enum checker_verdict walk(struct search *search, uint64_t max_states)
@@ -258,8 +307,7 @@ static enum checker_verdict walk(struct search *search, uint64_t max_states)
 	uint32_t first = 0;
 
 	while (search->done < search->plan->certain) {
-		if (search->memo.count >= max_states || search->no_memory ||
-		    search->steps / STEPS_PER_STATE > max_states + search->plan->count)
+		if (is_exhausted(search, max_states))
 			return CHECKER_GAVE_UP;
 		if (go_somewhere(search, first)) {
 			first = 0;
@@ -280,7 +328,7 @@ enum checker_verdict search_run(const struct plan *plan, uint64_t max_states,
 	struct search search = {.plan = plan};
 	enum checker_verdict verdict = CHECKER_GAVE_UP;
 
-	memo_init(&search.memo, plan->lane_count);
+	memo_init(&search.memo, plan->lane_count, plan->certain_lanes);
 	search.places = calloc(plan->lane_count + 1, sizeof(*search.places));
 	search.frames = calloc(plan->count + 1, sizeof(*search.frames));
 	if (search.places && search.frames)
