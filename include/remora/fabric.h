@@ -171,6 +171,16 @@ RMR_MUST_CHECK enum rmr_status rmr_region_open(struct rmr_device *device, void *
  * their connection. */
 void rmr_region_close(struct rmr_region *region);
 
+/* COMPARE_SWAP on a word of our own region, which has RMR_ATOMIC; offset is a multiple of 8. It is
+ * atomic with what peers do by this device, also where that has no RMR_CAP_ATOMIC_CPU: then its
+ * adapter does it, which takes some microseconds, and the caller spins. *found becomes what was
+ * there before: if that is `compare`, `operand` is there now. Any thread.
+ * RMR_INVALID: no such word. RMR_UNSUPPORTED: the device cannot. RMR_NO_DEVICE, RMR_SYSTEM,
+ * RMR_TIMEOUT: the adapter has failed; it may have been done or not. */
+RMR_MUST_CHECK enum rmr_status rmr_region_compare_swap(struct rmr_region *region, size_t offset,
+						       uint64_t compare, uint64_t operand,
+						       uint64_t *found);
+
 /* A region as a peer sees it: plain bytes that can be sent, stored or copied. */
 struct rmr_descriptor {
 	alignas(8) uint8_t bytes[64];

@@ -66,6 +66,17 @@ static inline void list_remove(struct list *link)
 	list_init(link);
 }
 
+/* Adds all of one list behind what is in the other. */
+static inline void list_move_all(struct list *from, struct list *to)
+{
+	while (!list_is_empty(from)) {
+		struct list *link = from->next;
+
+		list_remove(link);
+		list_add_tail(to, link);
+	}
+}
+
 /* The object that contains the link `pointer` as its member `member`. */
 #define list_entry(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 

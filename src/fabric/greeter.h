@@ -11,7 +11,7 @@
 
 #include "fabric/provider.h"
 
-#define GREETER_HELLO_MAX   128 /* bytes of an introduction */
+#define GREETER_HELLO_MAX   256 /* bytes of an introduction */
 #define GREETER_TELLING	    4	/* of them tell languages apart; all are longer */
 #define GREETER_REFUSAL_MAX 256
 

@@ -174,6 +174,11 @@ struct rmr_provider {
 	void (*region_fini)(struct rmr_region *region);
 	void (*region_free)(struct rmr_region *region);
 
+	/* Optional, for devices without RMR_CAP_ATOMIC_CPU: rmr_region_compare_swap, done by the
+	 * adapter. The word is one of the region's. Any thread; waits. */
+	enum rmr_status (*region_compare_swap)(struct rmr_region *region, size_t offset,
+					       uint64_t compare, uint64_t operand, uint64_t *found);
+
 	/* Grants and describes the region to the peer of conn: fills key and word[]. The owner of
 	 * conn calls. */
 	enum rmr_status (*region_export)(struct rmr_region *region, struct rmr_conn *conn,

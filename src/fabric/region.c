@@ -107,6 +107,33 @@ void rmr_region_close(struct rmr_region *region)
 	region_drop(region);
 }
 
+enum rmr_status rmr_region_compare_swap(struct rmr_region *region, size_t offset, uint64_t compare,
+					uint64_t operand, uint64_t *found)
+{
+	const struct rmr_device *device = region->device;
+	uint64_t expected = compare;
+
+	if (!(region->rights & RMR_ATOMIC))
+		return error_set(RMR_INVALID, "a region without RMR_ATOMIC has no atomic words");
+	if (offset % 8 || region->length < 8 || offset > region->length - 8)
+		return error_set(RMR_INVALID,
+				 "%zu is not the offset of a word of a region of %zu "
+				 "bytes",
+				 offset, region->length);
+	if (device->info.capabilities & RMR_CAP_ATOMIC_CPU) {
+		/* Sequentially consistent, as peers' atomics are. */
+		__atomic_compare_exchange_n((uint64_t *)((uint8_t *)region->address + offset),
+					    &expected, operand, false, __ATOMIC_SEQ_CST,
+					    __ATOMIC_SEQ_CST);
+		*found = expected;
+		return RMR_OK;
+	}
+	if (!device->provider->region_compare_swap)
+		return error_set(RMR_UNSUPPORTED, "'%s' cannot change its own memory atomically",
+				 device->info.name);
+	return device->provider->region_compare_swap(region, offset, compare, operand, found);
+}
+
 enum rmr_status rmr_region_export(struct rmr_region *region, struct rmr_conn *conn,
 				  struct rmr_descriptor *descriptor)
 {

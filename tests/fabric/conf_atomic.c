@@ -159,7 +159,21 @@ static void contend(struct node *node)
 	node_close(node);
 }
 
-/* Starts the contest, adds with the CPU meanwhile where that is allowed, and sums up. */
+/* Counts on by one, as the clients do, but on memory of our own. */
+static void swap_own(struct node *node, struct score *score)
+{
+	uint64_t seen = *(volatile uint64_t *)(node->memory.base + SWAP_SUM), found = seen;
+
+	do {
+		seen = found;
+		CHECK_OK(rmr_region_compare_swap(node->memory.region, SWAP_SUM, seen, seen + 1,
+						 &found));
+	} while (found != seen);
+	score->swaps++;
+}
+
+/* Starts the contest, takes part in it meanwhile (with the plain CPU where that is allowed), and
+ * sums up. */
 static struct score run_contest(struct node *node, struct peer clients[CLIENTS])
 {
 	uint64_t deadline_ns = clock_deadline_ns(CONTEST_MS);
@@ -168,7 +182,10 @@ static struct score run_contest(struct node *node, struct peer clients[CLIENTS])
 
 	for (i = 0; i < CLIENTS; i++)
 		test_signal(&clients[i].pipe, TEST_PARENT);
-	while (node->info->capabilities & RMR_CAP_ATOMIC_CPU && !clock_passed(deadline_ns)) {
+	while (!clock_passed(deadline_ns)) {
+		swap_own(node, &total);
+		if (!(node->info->capabilities & RMR_CAP_ATOMIC_CPU))
+			continue;
 		__atomic_fetch_add((uint64_t *)(node->memory.base + SHARED_SUM), 1,
 				   __ATOMIC_RELAXED);
 		total.shared_sum++;
@@ -217,7 +234,34 @@ static void test_contended(void)
 	node_close(&node);
 }
 
+/* The owner's own: what it answers, and what is refused. */
+static void test_own_word(void)
+{
+	struct node node = {0};
+	struct rmr_region *plain;
+	uint64_t *word, found;
+
+	node_open(&node, NULL);
+	need_atomics(&node);
+	node_memory(&node, MEMORY_ARENA, 4096, memory_rights(&node, MEMORY_ARENA));
+	word = (uint64_t *)(node.memory.base + 4088);
+	*word = 5;
+	CHECK_OK(rmr_region_compare_swap(node.memory.region, 4088, 4, 9, &found));
+	CHECK_EQ(found, 5);
+	CHECK_EQ(*(volatile uint64_t *)word, 5);
+	CHECK_OK(rmr_region_compare_swap(node.memory.region, 4088, 5, UINT64_MAX, &found));
+	CHECK_EQ(found, 5);
+	CHECK_EQ(*(volatile uint64_t *)word, UINT64_MAX);
+	CHECK_STATUS(rmr_region_compare_swap(node.memory.region, 4096, 0, 1, &found), RMR_INVALID);
+	CHECK_STATUS(rmr_region_compare_swap(node.memory.region, 4, 0, 1, &found), RMR_INVALID);
+	CHECK_OK(rmr_region_open(node.device, node.memory.base, 64, RMR_READ, &plain));
+	CHECK_STATUS(rmr_region_compare_swap(plain, 0, 0, 1, &found), RMR_INVALID);
+	rmr_region_close(plain);
+	node_close(&node);
+}
+
 const struct test atomic_tests[] = {
+	{"atomic_own_word", test_own_word},
 	{"atomic_values", test_values},
 	{"atomic_old_value_lands", test_landing},
 	{"atomic_contended_by_8_processes", test_contended},

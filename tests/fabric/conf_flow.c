@@ -59,7 +59,7 @@ static void check_stall(size_t length, uint32_t slots)
 		.test = {.size = (MESSAGES + 1) * length},
 		.puppet = {.queue = {.recv_slots = slots, .recv_size = (uint32_t)length}},
 	};
-	uint64_t quiet_ns;
+	uint64_t quiet_ns = CLOCK_NEVER; /* refused until then: no more is taken */
 	struct puppet puppet;
 	struct node node;
 	struct rmr_work work;
@@ -68,13 +68,14 @@ static void check_stall(size_t length, uint32_t slots)
 
 	pair_open(&puppet, &node, &options);
 	pattern_fill(node.memory.base, length, 0);
-	quiet_ns = clock_deadline_ns(50);
 	while (posted < MESSAGES && !clock_passed(quiet_ns)) {
 		work = work_of(&node, RMR_OP_SEND, (size_t)posted * length, length, 0);
 		work.cookie = (uint64_t)posted;
 		if (rmr_post(node.conn, &work, 1) == 1) {
 			posted++;
 			pattern_fill((uint8_t *)work.local + length, length, (uint64_t)posted);
+			quiet_ns = CLOCK_NEVER;
+		} else if (quiet_ns == CLOCK_NEVER) {
 			quiet_ns = clock_deadline_ns(50);
 		}
 		if (rmr_poll(node.queue, &c, 1) == 1) {

@@ -7,6 +7,7 @@
  */
 #include <malloc.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "conformance.h"
 #include "puppet.h"
@@ -37,13 +38,20 @@ static struct usage usage_settled(void)
 	return usage_now();
 }
 
+/* Bytes that may be lost without being a leak of ours: libfabric 1.17 loses some 30 with each
+ * endpoint that is opened and closed, in a bare loop too. */
+static size_t tolerance(void)
+{
+	return strncmp(fixture.device, "ofi", 3) == 0 ? 16384 : 4096;
+}
+
 static void check_usage(const struct usage *before, const char *who)
 {
 	struct usage now = usage_now();
 
 	/* A mapping more or less may be the C library's own; a leak would be hundreds. */
 	if (now.fds != before->fds || now.mappings > before->mappings + 5 ||
-	    now.bytes > before->bytes + 4096)
+	    now.bytes > before->bytes + tolerance())
 		TEST_FAIL("%s leaks: descriptors %d -> %d, mappings %d -> %d, bytes %zu -> %zu",
 			  who, before->fds, now.fds, before->mappings, now.mappings, before->bytes,
 			  now.bytes);

@@ -266,8 +266,10 @@ static enum rmr_status hear(struct shm_listener *listener, struct shm_caller *ca
 	}
 	if (!listener->base.options.any_user && sender->uid != geteuid() && sender->uid != 0) {
 		packet_close_fds(request->fds);
-		return error_set(RMR_DENIED, "user %u may not connect here; any_user would let it",
-				 sender->uid);
+		return error_set(
+			RMR_DENIED,
+			"user %u may not connect here; a listener for any user would let it",
+			sender->uid);
 	}
 	request->socket = caller->socket;
 	request->base.private_length = request->hello.private_length;

@@ -7,10 +7,12 @@
  *
  *	no message	its sequence is below `answered`
  *	a message	its number is within `messages_acked`
+ *	lent memory	it has landed: the data came by another way than the answers
  *
  * Everything that the peer claims is checked against what was asked: an answer to a request
  * that was not made, out of order, of the wrong kind or length ends the connection. A peer
- * cannot skip the answer to a READ either: that would complete it without data.
+ * cannot skip the answer to a READ either: that would complete it without data. (Where data goes
+ * another way, the wire sees to it that there is as much as was asked for.)
  */
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +34,8 @@ static bool is_done(const struct tcp_conn *conn, const struct tcp_work *work)
 {
 	if (is_message(work))
 		return !sequence_before(conn->messages_acked, work->message);
+	if (work->lent)
+		return work->lent == LENT_LANDED;
 	return sequence_before(conn->head, conn->answered);
 }
 
@@ -73,7 +77,9 @@ static bool advance(struct tcp_conn *conn, uint32_t end)
 		return false;
 	}
 	for (uint32_t i = conn->answered; i != end; i++) {
-		if (work_at(conn, i)->op >= RMR_OP_READ) {
+		const struct tcp_work *work = work_at(conn, i);
+
+		if (work->op >= RMR_OP_READ && !work->lent) {
 			conn_violation(conn, "it skips the answer to request %u", i);
 			return false;
 		}
@@ -111,7 +117,7 @@ static struct tcp_work *claim(struct tcp_conn *conn, const struct frame *frame, 
 		return NULL;
 	work = work_at(conn, frame->sequence);
 	if (atomic ? work->op < RMR_OP_COMPARE_SWAP
-		   : work->op != RMR_OP_READ || work->length != frame->length) {
+		   : work->op != RMR_OP_READ || work->lent || work->length != frame->length) {
 		conn_violation(conn, "%s does not fit request %u", frame_op_name(frame->op),
 			       frame->sequence);
 		return NULL;
@@ -132,6 +138,21 @@ static void take_atomic(struct tcp_conn *conn, const struct frame *frame)
 	memcpy(work->local, &frame->value, sizeof(frame->value));
 	region_leave(work->local_slot);
 	conn->answered = frame->sequence + 1;
+	complete_done(conn);
+}
+
+void answer_landed(struct tcp_conn *conn, uint32_t sequence)
+{
+	struct tcp_work *work = work_at(conn, sequence);
+
+	if (sequence_before(sequence, conn->head) || !sequence_before(sequence, conn->next) ||
+	    work->lent != LENT_OUT) {
+		conn_violation(conn, "it pushes what was not asked for");
+		return;
+	}
+	tcp_queue_of(conn)->wire->take_back(conn, work);
+	work->lent = LENT_LANDED;
+	conn->lent--;
 	complete_done(conn);
 }
 
@@ -204,6 +225,7 @@ void answer_fail_all(struct tcp_conn *conn, const uint32_t *culprit, enum rmr_st
 {
 	bool first = true;
 
+	complete_done(conn); /* what has landed in the last moment */
 	for (; conn->head != conn->tail; conn->head++) {
 		struct tcp_work *work = work_at(conn, conn->head);
 		enum rmr_status own = RMR_CANCELED;
@@ -215,7 +237,10 @@ void answer_fail_all(struct tcp_conn *conn, const uint32_t *culprit, enum rmr_st
 		first = false;
 		free(work->stash);
 		work->stash = NULL;
+		if (work->lent == LENT_OUT)
+			tcp_queue_of(conn)->wire->take_back(conn, work);
 		conn_completed(&conn->base, work->op, work->flags, work->cookie, 0, own);
 	}
 	conn->next = conn->tail;
+	conn->lent = 0;
 }

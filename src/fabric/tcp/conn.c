@@ -25,8 +25,6 @@
 #include "fabric/inet.h"
 #include "fabric/tcp/internal.h"
 
-#define DRAIN_MAX (4u << 20) /* bytes read away at most before closing */
-
 void conn_greeting(const struct tcp_conn *conn, enum handshake_kind kind, uint8_t *to)
 {
 	const struct rmr_queue_options *options = &conn->base.queue->options;
@@ -65,6 +63,16 @@ static void take_greeting(struct tcp_conn *conn, const struct handshake *peer)
 	conn->base.max_send = peer->recv_size;
 }
 
+void conn_begin(struct tcp_conn *conn, int fd, const struct handshake *peer)
+{
+	list_init(&conn->dirty_link);
+	list_init(&conn->starved_link);
+	conn->waiting_end = &conn->waiting;
+	take_greeting(conn, peer);
+	conn->fd = fd;
+	conn->state = CONN_OPEN;
+}
+
 enum rmr_status conn_open(struct tcp_conn *conn, int fd, const struct handshake *peer)
 {
 	struct tcp_queue *queue = tcp_queue_of(conn);
@@ -76,13 +84,8 @@ enum rmr_status conn_open(struct tcp_conn *conn, int fd, const struct handshake 
 	 * for eight at once. */
 	inet_keep_alive(fd, conn->base.options.dead_after_ms);
 	queue_lock(queue);
-	list_init(&conn->dirty_link);
-	list_init(&conn->starved_link);
-	conn->waiting_end = &conn->waiting;
-	take_greeting(conn, peer);
-	conn->fd = fd;
+	conn_begin(conn, fd, peer);
 	conn->interest = EPOLLIN;
-	conn->state = CONN_OPEN;
 	if (epoll_ctl(queue->sockets_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
 		status = error_errno(RMR_SYSTEM, errno, "cannot watch a socket");
 		conn->state = CONN_UNBORN;
@@ -112,28 +115,6 @@ enum rmr_status tcp_accept(struct rmr_request *base, struct rmr_conn *conn_base)
 	return status;
 }
 
-void conn_update_interest(struct tcp_conn *conn)
-{
-	struct tcp_queue *queue = tcp_queue_of(conn);
-	uint32_t interest = (conn->hot ? 0 : EPOLLIN) | (conn->transmit.blocked ? EPOLLOUT : 0);
-	struct epoll_event event = {.events = interest, .data.ptr = conn};
-
-	if (conn->fd < 0 || interest == conn->interest)
-		return;
-	(void)epoll_ctl(queue->sockets_fd, EPOLL_CTL_MOD, conn->fd, &event);
-	conn->interest = interest;
-}
-
-void conn_close_socket(struct tcp_conn *conn)
-{
-	if (conn->fd < 0)
-		return;
-	progress_cool(conn);
-	(void)epoll_ctl(tcp_queue_of(conn)->sockets_fd, EPOLL_CTL_DEL, conn->fd, NULL);
-	close(conn->fd);
-	conn->fd = -1;
-}
-
 void conn_settle_failure(struct tcp_conn *conn)
 {
 	if (conn->state != CONN_FAILED || conn->waiting)
@@ -151,10 +132,13 @@ static void fail(struct tcp_conn *conn, const uint32_t *culprit, enum rmr_status
 		status = conn->failure; /* what it closes for counts, not how that went */
 	conn->state = CONN_FAILED;
 	conn->failure = status;
-	log_debug("tcp: connection to %s ends: %s", conn->base.peer, rmr_status_text(status));
+	log_debug("%s: connection to %s ends: %s", conn_device_name(conn), conn->base.peer,
+		  rmr_status_text(status));
 	transmit_drop(conn);
 	list_remove(&conn->dirty_link);
 	message_abandon(conn);
+	if (conn->lent)
+		tcp_queue_of(conn)->wire->recall(conn);
 	answer_fail_all(conn, culprit, status);
 	conn_settle_failure(conn);
 }
@@ -162,13 +146,13 @@ static void fail(struct tcp_conn *conn, const uint32_t *culprit, enum rmr_status
 void conn_fail(struct tcp_conn *conn, enum rmr_status status)
 {
 	fail(conn, NULL, status);
-	conn_close_socket(conn);
+	tcp_queue_of(conn)->wire->close(conn);
 }
 
 void conn_fail_at(struct tcp_conn *conn, uint32_t sequence, enum rmr_status status)
 {
 	fail(conn, &sequence, status);
-	conn_close_socket(conn);
+	tcp_queue_of(conn)->wire->close(conn);
 }
 
 void conn_violation(struct tcp_conn *conn, const char *format, ...)
@@ -179,7 +163,8 @@ void conn_violation(struct tcp_conn *conn, const char *format, ...)
 	va_start(arguments, format);
 	vsnprintf(text, sizeof(text), format, arguments);
 	va_end(arguments);
-	log_warn("tcp: connection to %s ended, it broke the protocol: %s", conn->base.peer, text);
+	log_warn("%s: connection to %s ended, it broke the protocol: %s", conn_device_name(conn),
+		 conn->base.peer, text);
 	conn_fail(conn, RMR_PROTOCOL);
 }
 
@@ -201,20 +186,7 @@ void conn_finish_closing(struct tcp_conn *conn)
 {
 	fail(conn, NULL, conn->failure);
 	conn->discarding = true;
-	(void)shutdown(conn->fd, SHUT_WR);
-}
-
-/* Reads away what is there. */
-static void drain_socket(struct tcp_conn *conn)
-{
-	uint8_t *scratch = tcp_queue_of(conn)->scratch;
-	size_t drained = 0;
-	ssize_t got;
-
-	do {
-		got = recv(conn->fd, scratch, TCP_SCRATCH_BYTES, MSG_DONTWAIT);
-		drained += got > 0 ? (size_t)got : 0;
-	} while (got > 0 && drained < DRAIN_MAX);
+	tcp_queue_of(conn)->wire->hang_up(conn);
 }
 
 void tcp_conn_fini(struct rmr_conn *base)
@@ -225,18 +197,21 @@ void tcp_conn_fini(struct rmr_conn *base)
 	queue_lock(queue);
 	if (conn->state == CONN_OPEN || conn->state == CONN_CLOSING)
 		transmit_ready(conn);
-	if (conn->fd >= 0) {
-		drain_socket(conn);
-		(void)shutdown(conn->fd, SHUT_WR);
-	}
+	if (conn->fd >= 0)
+		queue->wire->part(conn);
 	transmit_drop(conn);
 	list_remove(&conn->dirty_link);
 	message_abandon(conn);
 	message_drop_all(conn);
-	conn_close_socket(conn);
+	tcp_queue_of(conn)->wire->close(conn);
 	conn->state = CONN_LOST;
-	for (uint32_t i = conn->head; i != conn->tail; i++)
-		free(conn->works[i & conn->work_mask].stash);
+	for (uint32_t i = conn->head; i != conn->tail; i++) {
+		struct tcp_work *work = &conn->works[i & conn->work_mask];
+
+		free(work->stash);
+		if (work->lent == LENT_OUT)
+			queue->wire->take_back(conn, work);
+	}
 	free(conn->works);
 	free(conn->responses);
 	conn_forget(base);

@@ -10,6 +10,7 @@
  */
 #include <errno.h>
 #include <poll.h>
+#include <stddef.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -29,11 +30,12 @@ static enum rmr_status say_hello(struct tcp_conn *conn, int fd)
 	return RMR_OK;
 }
 
-/* Reads the listener's answer, and no byte of the frames that may follow it. */
-static enum rmr_status hear_answer(int fd, uint64_t deadline_ns, struct handshake *answer)
+enum rmr_status connect_hear(int fd, uint64_t deadline_ns, const struct connect_form *form,
+			     void *answer)
 {
-	uint8_t bytes[HANDSHAKE_SIZE];
+	uint8_t bytes[CONNECT_ANSWER_MAX];
 	size_t have = 0;
+	uint16_t version;
 
 	for (;;) {
 		const char *reason;
@@ -42,7 +44,7 @@ static enum rmr_status hear_answer(int fd, uint64_t deadline_ns, struct handshak
 
 		if (status != RMR_OK)
 			return status;
-		got = recv(fd, bytes + have, sizeof(bytes) - have, 0);
+		got = recv(fd, bytes + have, form->size - have, 0);
 		if (got < 0 && (errno == EAGAIN || errno == EINTR))
 			continue;
 		if (got <= 0)
@@ -50,16 +52,18 @@ static enum rmr_status hear_answer(int fd, uint64_t deadline_ns, struct handshak
 					   "the listener hung up without an answer; its log may "
 					   "say why, or it is no Remora");
 		have += (size_t)got;
-		switch (handshake_decode(bytes, have, answer, &reason)) {
+		switch (form->decode(bytes, have, answer, &reason)) {
 		case HANDSHAKE_MORE:
 			continue;
 		case HANDSHAKE_DONE:
 			return RMR_OK;
 		case HANDSHAKE_VERSION_DIFFERS:
+			memcpy(&version, bytes + offsetof(struct handshake, version),
+			       sizeof(version));
 			return error_set(RMR_PROTOCOL,
 					 "the listener speaks version %u, we speak %u; use the "
 					 "same release on both sides",
-					 answer->version, HANDSHAKE_VERSION);
+					 version, form->version);
 		case HANDSHAKE_BAD:
 			return error_set(RMR_PROTOCOL, "%s: something else listens at this port",
 					 reason);
@@ -67,24 +71,43 @@ static enum rmr_status hear_answer(int fd, uint64_t deadline_ns, struct handshak
 	}
 }
 
+enum rmr_status connect_judge(struct handshake *answer)
+{
+	for (int i = 0; i < answer->body_length && answer->kind == HANDSHAKE_REJECT; i++) {
+		if (answer->body[i] < ' ' || answer->body[i] > '~')
+			answer->body[i] = '?'; /* a stranger's text goes to somebody's terminal */
+	}
+	if (answer->kind == HANDSHAKE_REJECT)
+		return error_set(RMR_REFUSED, "the listener said no: %.*s", answer->body_length,
+				 (const char *)answer->body);
+	if (answer->kind != HANDSHAKE_ACCEPT)
+		return error_set(RMR_PROTOCOL, "a greeting instead of an answer");
+	return RMR_OK;
+}
+
+static enum handshake_result decode_answer(const uint8_t *bytes, size_t have, void *answer,
+					   const char **reason)
+{
+	return handshake_decode(bytes, have, answer, reason);
+}
+
+static const struct connect_form form = {
+	.size = HANDSHAKE_SIZE,
+	.version = HANDSHAKE_VERSION,
+	.decode = decode_answer,
+};
+
 static enum rmr_status shake_hands(struct tcp_conn *conn, int fd, uint64_t deadline_ns)
 {
 	struct handshake answer;
 	enum rmr_status status = say_hello(conn, fd);
 
 	if (status == RMR_OK)
-		status = hear_answer(fd, deadline_ns, &answer);
+		status = connect_hear(fd, deadline_ns, &form, &answer);
+	if (status == RMR_OK)
+		status = connect_judge(&answer);
 	if (status != RMR_OK)
 		return status;
-	for (int i = 0; i < answer.body_length && answer.kind == HANDSHAKE_REJECT; i++) {
-		if (answer.body[i] < ' ' || answer.body[i] > '~')
-			answer.body[i] = '?'; /* a stranger's text goes to somebody's terminal */
-	}
-	if (answer.kind == HANDSHAKE_REJECT)
-		return error_set(RMR_REFUSED, "the listener said no: %.*s", answer.body_length,
-				 (const char *)answer.body);
-	if (answer.kind != HANDSHAKE_ACCEPT)
-		return error_set(RMR_PROTOCOL, "a greeting instead of an answer");
 	memcpy(conn->base.peer_private, answer.body, answer.body_length);
 	conn->base.peer_private_length = answer.body_length;
 	return conn_open(conn, fd, &answer);

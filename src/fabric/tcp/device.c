@@ -19,20 +19,11 @@ static bool tcp_device_entry(unsigned index, struct rmr_device_entry *entry)
 	return true;
 }
 
-static enum rmr_status tcp_device_init(struct rmr_device *base, const char *instance,
-				       const struct rmr_device_options *options)
+enum rmr_status tcp_device_begin(struct rmr_device *base)
 {
 	struct tcp_device *device = tcp_device_of(base);
-	enum rmr_status status;
+	enum rmr_status status = region_table_init(&device->regions);
 
-	(void)options;
-	if (*instance)
-		return error_set(RMR_NO_DEVICE,
-				 "tcp has one device, 'tcp', and no '%s'; the address "
-				 "that you listen at or connect to selects the "
-				 "network",
-				 instance);
-	status = region_table_init(&device->regions);
 	if (status != RMR_OK)
 		return status;
 	status = helper_init(&device->helper);
@@ -50,7 +41,20 @@ static enum rmr_status tcp_device_init(struct rmr_device *base, const char *inst
 	return RMR_OK;
 }
 
-static void tcp_device_fini(struct rmr_device *base)
+static enum rmr_status tcp_device_init(struct rmr_device *base, const char *instance,
+				       const struct rmr_device_options *options)
+{
+	(void)options;
+	if (*instance)
+		return error_set(RMR_NO_DEVICE,
+				 "tcp has one device, 'tcp', and no '%s'; the address "
+				 "that you listen at or connect to selects the "
+				 "network",
+				 instance);
+	return tcp_device_begin(base);
+}
+
+void tcp_device_end(struct rmr_device *base)
 {
 	struct tcp_device *device = tcp_device_of(base);
 
@@ -75,7 +79,7 @@ const struct rmr_provider tcp_provider = {
 	.request_size = sizeof(struct tcp_request),
 	.device_entry = tcp_device_entry,
 	.device_init = tcp_device_init,
-	.device_fini = tcp_device_fini,
+	.device_fini = tcp_device_end,
 	.region_init = tcp_region_init,
 	.region_fini = tcp_region_fini,
 	.region_export = tcp_region_export,

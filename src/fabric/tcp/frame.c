@@ -15,10 +15,11 @@
 #include <remora/status.h>
 
 static const uint8_t header_sizes[FRAME_OP_END] = {
-	[FRAME_SEND] = 16, [FRAME_WRITE] = 32,	      [FRAME_WRITE_IMM] = 40,
-	[FRAME_READ] = 32, [FRAME_COMPARE_SWAP] = 48, [FRAME_FETCH_ADD] = 40,
-	[FRAME_WANT] = 16, [FRAME_READ_DATA] = 16,    [FRAME_ATOMIC_RESULT] = 16,
-	[FRAME_ACK] = 16,  [FRAME_GRANT] = 16,	      [FRAME_ERROR] = 16,
+	[FRAME_SEND] = 16,	[FRAME_WRITE] = 32,	   [FRAME_WRITE_IMM] = 40,
+	[FRAME_READ] = 32,	[FRAME_COMPARE_SWAP] = 48, [FRAME_FETCH_ADD] = 40,
+	[FRAME_WANT] = 16,	[FRAME_READ_DATA] = 16,	   [FRAME_ATOMIC_RESULT] = 16,
+	[FRAME_ACK] = 16,	[FRAME_GRANT] = 16,	   [FRAME_ERROR] = 16,
+	[FRAME_READ_PUSH] = 32,
 };
 
 static const char *const op_names[FRAME_OP_END] = {
@@ -34,6 +35,7 @@ static const char *const op_names[FRAME_OP_END] = {
 	[FRAME_ACK] = "ACK",
 	[FRAME_GRANT] = "GRANT",
 	[FRAME_ERROR] = "ERROR",
+	[FRAME_READ_PUSH] = "READ_PUSH",
 };
 
 size_t frame_header_size(uint8_t op)
@@ -69,8 +71,9 @@ static void swap_fields(struct frame *frame)
 /* NULL, or what is wrong with the frame. */
 static const char *find_fault(const struct frame *frame)
 {
-	bool has_region = frame->op >= FRAME_WRITE && frame->op <= FRAME_FETCH_ADD;
-	bool has_length = frame->op <= FRAME_READ_DATA;
+	bool has_region = (frame->op >= FRAME_WRITE && frame->op <= FRAME_FETCH_ADD) ||
+			  frame->op == FRAME_READ_PUSH;
+	bool has_length = frame->op <= FRAME_READ_DATA || frame->op == FRAME_READ_PUSH;
 
 	if (frame->status != 0 && frame->op != FRAME_ERROR)
 		return "a status where none belongs";

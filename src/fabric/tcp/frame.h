@@ -31,6 +31,9 @@
  *	ERROR n, status, m, b	as ACK, and n failed: the connection ends here
  *	WANT n, length		the SEND n is too long to be sent unasked
  *	GRANT n			a slot is reserved for it: send
+ *	READ_PUSH n		as READ, but the data goes by another way into memory that the
+ *				initiator lends, and tells by itself that it is there (struct
+ *				tcp_wire): there is no answer
  *
  * Nothing here knows of sockets: bytes in, frame out. That is what the fuzzer drives.
  */
@@ -57,6 +60,8 @@ enum frame_op {
 	FRAME_ACK,
 	FRAME_GRANT,
 	FRAME_ERROR,
+	/* A request, only where the wire lends memory. */
+	FRAME_READ_PUSH,
 	FRAME_OP_END,
 };
 
@@ -110,6 +115,11 @@ size_t frame_header_size(uint8_t op);
 
 /* The name of an op, for messages. */
 const char *frame_op_name(uint8_t op);
+
+static inline bool frame_is_request(uint8_t op)
+{
+	return op <= FRAME_WANT || op == FRAME_READ_PUSH;
+}
 
 /* Does `length` count bytes that follow the header? */
 static inline bool frame_has_payload(uint8_t op)

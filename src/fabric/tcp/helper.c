@@ -37,6 +37,7 @@
 
 #define KICK_ID	       0 /* queues are numbered from 1 */
 #define EVENTS_AT_ONCE 16
+#define SERVE_ROUNDS   16 /* before other queues have their turn */
 
 static void kick(struct tcp_helper *helper)
 {
@@ -45,12 +46,16 @@ static void kick(struct tcp_helper *helper)
 	(void)!write(helper->kick_fd, &one, sizeof(one));
 }
 
-/* GUARD and DORMANT: wake us when the queue's sockets have something. */
-static void watch(struct tcp_helper *helper, struct tcp_queue *queue, int operation)
+/* GUARD and DORMANT: wake us when the queue's sockets have something. False: something came in
+ * already, of which they will not tell. */
+static bool watch(struct tcp_helper *helper, struct tcp_queue *queue, int operation)
 {
 	struct epoll_event event = {.events = EPOLLIN | EPOLLONESHOT, .data.u64 = queue->id};
 
+	if (operation == EPOLL_CTL_MOD && !queue->wire->arm(queue))
+		return false;
 	(void)epoll_ctl(helper->epoll_fd, operation, queue->sockets_fd, &event);
+	return true;
 }
 
 static void next_tick(struct tcp_queue *queue, uint64_t interval_ns)
@@ -82,13 +87,28 @@ void helper_want_ticks(struct tcp_queue *queue)
 	kick(&tcp_device_of(queue->base.device)->helper);
 }
 
+/* DORMANT: does what there is to do, until it is safe to sleep. */
+static void serve(struct tcp_helper *helper, struct tcp_queue *queue)
+{
+	atomic_store_explicit(&queue->ticking, false, memory_order_relaxed);
+	for (int i = 0; i < SERVE_ROUNDS; i++) {
+		progress_by_helper(queue);
+		if (!watch(helper, queue, EPOLL_CTL_MOD))
+			continue;
+		if (!progress_needs_polls(queue))
+			return;
+		/* What needs polls gets them a millisecond apart: nothing will wake us for it. */
+		break;
+	}
+	start_ticks(queue);
+}
+
 /* Something came in. */
 static void on_event(struct tcp_helper *helper, struct tcp_queue *queue)
 {
 	queue_lock(queue);
 	if (queue->dormant && queue->polls == queue->polls_seen) {
-		progress_by_helper(queue);
-		watch(helper, queue, EPOLL_CTL_MOD);
+		serve(helper, queue);
 	} else {
 		queue->dormant = false;
 		if (!atomic_load_explicit(&queue->ticking, memory_order_relaxed))
@@ -99,8 +119,10 @@ static void on_event(struct tcp_helper *helper, struct tcp_queue *queue)
 
 static void end_ticks(struct tcp_helper *helper, struct tcp_queue *queue)
 {
+	queue->polls_seen = queue->polls;
 	atomic_store_explicit(&queue->ticking, false, memory_order_relaxed);
-	watch(helper, queue, EPOLL_CTL_MOD);
+	if (!watch(helper, queue, EPOLL_CTL_MOD))
+		start_ticks(queue);
 }
 
 /* A look at a queue that ticks, if it is time. Returns when the next one is due. */
@@ -114,13 +136,11 @@ static uint64_t on_tick(struct tcp_helper *helper, struct tcp_queue *queue, uint
 	if (now_ns < queue->tick_ns)
 		goto unlock;
 	if (queue->polls == queue->polls_seen) {
-		progress_by_helper(queue);
 		queue->dormant = true;
-		end_ticks(helper, queue);
-	} else if (queue->hot_count || !list_is_empty(&queue->dirty)) {
+		serve(helper, queue);
+	} else if (progress_needs_polls(queue)) {
 		slow_down_ticks(queue);
 	} else {
-		queue->polls_seen = queue->polls;
 		end_ticks(helper, queue);
 	}
 unlock:
@@ -245,7 +265,7 @@ enum rmr_status helper_add(struct tcp_helper *helper, struct tcp_queue *queue)
 	if (error == 0) {
 		queue->id = helper->next_id++;
 		list_add_tail(&helper->queues, &queue->helper_link);
-		watch(helper, queue, EPOLL_CTL_ADD);
+		(void)watch(helper, queue, EPOLL_CTL_ADD); /* there is nothing yet */
 	}
 	pthread_mutex_unlock(&helper->lock);
 	if (error != 0)

@@ -6,7 +6,8 @@
  *	conn.c		life and end of a connection
  *	post.c		initiator: works in	answer.c	initiator: answers come back
  *	serve.c		target: requests	message.c	target: messages, slots, waiting
- *	transmit.c	bytes out		receive.c	bytes in
+ *	transmit.c	frames out		receive.c	frames in
+ *	socket.c	the wire: sockets	limits.h	every limit
  *	progress.c	polling, sleeping	helper.c	the thread that stands in
  *
  * Locks. base.lock of a queue guards the queue and all its connections; every provider call on
@@ -28,7 +29,7 @@
  *	  LOST						DISCONNECT is in the ring
  *
  * Memory of a connection, besides its socket: sizeof(struct tcp_conn), less than 1 KiB; works,
- * depth x 88 bytes, from the first post on; responses, at most TCP_SERVED_MAX x 40 bytes and no
+ * depth x 96 bytes, from the first post on; responses, at most TCP_SERVED_MAX x 40 bytes and no
  * more than the peer's depth, from the first READ of the peer on; one block of 66 KiB while
  * there is something to send that the socket does not take; copies of inline payloads, at most
  * depth x TCP_INLINE_MAX, while they cannot be encoded; and messages without a slot, at most
@@ -53,6 +54,48 @@
 #include "fabric/tcp/region.h"
 
 struct tcp_conn;
+struct tcp_queue;
+struct tcp_response;
+struct tcp_work;
+
+/*
+ * What carries the bytes of a queue's connections. Everything else in this folder is the engine:
+ * it turns works into frames and frames into access to memory, whoever carries them. Here it is
+ * sockets (socket_wire); the packets of libfabric are another one (src/fabric/ofi). All are called
+ * under the queue's lock, and none blocks.
+ */
+struct tcp_wire {
+	/* Sends of the block what it can, with transmit_advance, and adds that to *total. False:
+	 * it takes no more for now, or the connection has failed. */
+	bool (*send)(struct tcp_conn *conn, size_t *total);
+	/* conn->transmit.blocked has changed: when it takes more, transmit_unblock is wanted. */
+	void (*watch)(struct tcp_conn *conn);
+	/* No more is sent: tells the peer, which shall get all that was sent before. */
+	void (*hang_up)(struct tcp_conn *conn);
+	/* The connection is being closed: what the peer still sends is of no interest. */
+	void (*part)(struct tcp_conn *conn);
+	/* Nothing more goes in or out, from now on, also of what was lent. Legal twice. */
+	void (*close)(struct tcp_conn *conn);
+	/* Takes in what there is on all connections of the queue; by_helper tells for whom. */
+	void (*progress)(struct tcp_queue *queue);
+	/* Has what comes in from now on make sockets_fd readable. False: something did already. */
+	bool (*arm)(struct tcp_queue *queue);
+	/* Is there something that nobody sees unless the owner polls? */
+	bool (*needs_polls)(const struct tcp_queue *queue);
+
+	/* Long READs, where the wire has a better way for them than its stream; all NULL where it
+	 * has not. Initiator: lends the memory that the data of the READ with this sequence goes
+	 * to. False: the stream will do. */
+	bool (*lend)(struct tcp_conn *conn, struct tcp_work *work, uint32_t sequence);
+	/* Initiator: the work has lent memory, and is done with it. */
+	void (*take_back)(struct tcp_conn *conn, const struct tcp_work *work);
+	/* When it returns nothing touches what conn has lent or pushes, and nothing will. */
+	void (*recall)(struct tcp_conn *conn);
+	/* Target: begins to write what the READ asks for, out of a region that is held until then
+	 * (region_unpin). False: not now, or the connection has failed; the region is not held
+	 * then. */
+	bool (*push)(struct tcp_conn *conn, const struct tcp_response *response);
+};
 
 struct tcp_helper {
 	pthread_mutex_t lock; /* guards queues, and keeps a queue alive while it is served */
@@ -87,6 +130,7 @@ struct tcp_block {
 
 struct tcp_queue {
 	struct rmr_queue base;
+	const struct tcp_wire *wire;
 	struct queue_source source; /* of sockets_fd and notify_fd in base.epoll_fd: does nothing */
 	int sockets_fd;		    /* epoll set of the connections' sockets */
 	int notify_fd;		    /* eventfd: the helper made completions while the owner slept */
@@ -123,6 +167,13 @@ struct tcp_queue {
 	struct list helper_link;
 };
 
+/* Is the memory that a READ goes to lent to the peer? */
+enum tcp_lent {
+	LENT_NOT,
+	LENT_OUT,
+	LENT_LANDED, /* was, and the data is there */
+};
+
 /* An operation between post and completion. Its number is its request's sequence. */
 struct tcp_work {
 	uint64_t cookie;
@@ -134,16 +185,20 @@ struct tcp_work {
 	uint64_t offset;
 	uint64_t operand; /* or the immediate */
 	uint64_t compare;
-	uint8_t *stash;	  /* an inline payload that could not be encoded at once */
-	uint32_t message; /* which message it is, counted from 1, once sent */
+	uint8_t *stash; /* an inline payload that could not be encoded at once */
+	union {
+		uint32_t message; /* which message it is, counted from 1, once sent */
+		uint32_t lease;	  /* the wire's, while it is lent */
+	};
 	uint16_t remote_index;
 	uint8_t op; /* enum rmr_op */
 	uint8_t flags;
+	uint8_t lent; /* enum tcp_lent */
 };
 
-/* An answer that has not been encoded yet. */
+/* An answer that has not been encoded yet, or data that has not begun to be pushed. */
 struct tcp_response {
-	uint8_t op; /* FRAME_READ_DATA or FRAME_ATOMIC_RESULT */
+	uint8_t op; /* FRAME_READ_DATA or FRAME_ATOMIC_RESULT; or FRAME_READ_PUSH */
 	uint32_t sequence;
 	struct region_slot *slot;
 	uint64_t key;
@@ -215,6 +270,7 @@ struct tcp_conn {
 	uint32_t messages_sent, messages_acked, bytes_sent, bytes_acked;
 	bool flush_due;	       /* posted with RMR_MORE, not flushed; only the owner looks */
 	bool wanting, granted; /* the SEND at next asked for a slot; and has it */
+	uint32_t lent;	       /* works whose memory is lent out */
 
 	/* Target. */
 	uint32_t expected;   /* sequence of the peer's next request */
@@ -223,6 +279,7 @@ struct tcp_conn {
 	uint32_t served_limit;
 	struct tcp_response *responses; /* served_limit of them, rounded up */
 	uint32_t response_mask, response_head, response_tail;
+	uint32_t pushing;			  /* READs whose data is being pushed */
 	uint32_t offered_messages, offered_bytes; /* the windows */
 	uint32_t messages_taken, bytes_taken;	  /* received, wherever they are */
 	uint32_t messages_done, bytes_done;	  /* delivered */
@@ -247,6 +304,12 @@ static inline struct tcp_device *tcp_device_of(struct rmr_device *device)
 static inline struct tcp_queue *tcp_queue_of(struct tcp_conn *conn)
 {
 	return (struct tcp_queue *)conn->base.queue;
+}
+
+/* For the log. */
+static inline const char *conn_device_name(const struct tcp_conn *conn)
+{
+	return conn->base.queue->device->info.name;
 }
 
 static inline void queue_lock(struct tcp_queue *queue)
@@ -277,6 +340,11 @@ static inline bool sequence_before(uint32_t a, uint32_t b)
 	return (int32_t)(a - b) < 0;
 }
 
+/* device.c -------------------------------------------------------------------------------- */
+/* The engine's part of a device, for any wire. */
+enum rmr_status tcp_device_begin(struct rmr_device *device);
+void tcp_device_end(struct rmr_device *device);
+
 /* listener.c ------------------------------------------------------------------------------ */
 struct tcp_listener {
 	struct rmr_listener base;
@@ -297,6 +365,20 @@ void tcp_reject(struct rmr_request *request, const char *reason);
 
 /* connect.c ------------------------------------------------------------------------------- */
 enum rmr_status tcp_connect(struct rmr_conn *conn, const char *address, uint64_t deadline_ns);
+
+/* An answer of a listener, of this wire or another. Its version is where a handshake has it. */
+#define CONNECT_ANSWER_MAX 256
+struct connect_form {
+	size_t size; /* at most CONNECT_ANSWER_MAX */
+	unsigned version;
+	enum handshake_result (*decode)(const uint8_t *bytes, size_t available, void *answer,
+					const char **reason);
+};
+/* Reads the answer, and no byte of what may follow it. */
+enum rmr_status connect_hear(int fd, uint64_t deadline_ns, const struct connect_form *form,
+			     void *answer);
+/* RMR_OK for one that takes us. */
+enum rmr_status connect_judge(struct handshake *answer);
 
 /* conn.c ---------------------------------------------------------------------------------- */
 enum rmr_status tcp_accept(struct rmr_request *request, struct rmr_conn *conn);
@@ -323,9 +405,13 @@ void conn_refuse(struct tcp_conn *conn, uint32_t sequence, enum rmr_status statu
 void conn_finish_closing(struct tcp_conn *conn);
 /* FAILED, and no message waits any more: LOST. */
 void conn_settle_failure(struct tcp_conn *conn);
-void conn_close_socket(struct tcp_conn *conn);
+/* The engine's part of conn_open: for any wire, under the lock. */
+void conn_begin(struct tcp_conn *conn, int fd, const struct handshake *peer);
+
+/* socket.c -------------------------------------------------------------------------------- */
+extern const struct tcp_wire socket_wire;
 /* Tells epoll what we want to know now. */
-void conn_update_interest(struct tcp_conn *conn);
+void socket_update_interest(struct tcp_conn *conn);
 
 /* post.c ---------------------------------------------------------------------------------- */
 int tcp_post(struct rmr_conn *conn, const struct rmr_work *works, int count);
@@ -343,6 +429,8 @@ void answer_take(struct tcp_conn *conn, const struct frame *frame);
 bool answer_is_long(struct tcp_conn *conn);
 /* The data of a READ has arrived. */
 void answer_read_done(struct tcp_conn *conn, uint32_t sequence);
+/* ... by the other way, in memory that was lent for it. */
+void answer_landed(struct tcp_conn *conn, uint32_t sequence);
 /* Completes works of a connection that has ended; see conn_fail_at. */
 void answer_fail_all(struct tcp_conn *conn, const uint32_t *culprit, enum rmr_status status);
 
@@ -375,6 +463,11 @@ void message_abandon(struct tcp_conn *conn);
 /* receive.c ------------------------------------------------------------------------------- */
 /* Takes in what the socket has, and answers. Returns whether there was something. */
 bool receive_ready(struct tcp_conn *conn);
+/* Takes in bytes that another wire brought. Before them there are FRAME_HEADER_MAX bytes that may
+ * be written to. */
+void receive_feed(struct tcp_conn *conn, uint8_t *bytes, size_t length);
+/* Answers what was taken in; delivered is what messages_done was before. */
+void receive_settle(struct tcp_conn *conn, uint32_t delivered);
 /* The payload of the frame follows and goes to `to`. */
 void receive_payload(struct tcp_conn *conn, const struct frame *frame, uint8_t *to,
 		     struct region_slot *slot, uint64_t key);
@@ -391,7 +484,9 @@ void transmit_reference(struct tcp_conn *conn, const uint8_t *data, size_t lengt
 void transmit_encode(struct tcp_conn *conn);
 /* Encodes and sends all that can be sent now. */
 void transmit_ready(struct tcp_conn *conn);
-/* The socket takes more again. */
+/* Says something that says nothing: for a wire that needs the caller to speak first. */
+void transmit_greet(struct tcp_conn *conn);
+/* The wire takes more again. */
 void transmit_unblock(struct tcp_conn *conn);
 /* The connection owes the peer something that cannot wait for the next poll. */
 bool transmit_is_urgent(const struct tcp_conn *conn);
@@ -399,6 +494,8 @@ bool transmit_is_urgent(const struct tcp_conn *conn);
 bool transmit_is_due(const struct tcp_conn *conn);
 /* Puts the connection among those that have something to send. */
 void transmit_later(struct tcp_conn *conn);
+/* So many bytes of the block are sent. */
+void transmit_advance(struct tcp_conn *conn, size_t sent);
 /* Gives the block back. */
 void transmit_drop(struct tcp_conn *conn);
 void transmit_free_blocks(struct tcp_queue *queue);
@@ -410,8 +507,11 @@ int tcp_poll(struct rmr_queue *queue, struct rmr_completion *completions, int ma
 enum rmr_status tcp_arm(struct rmr_queue *queue);
 void tcp_recv_release(struct rmr_queue *queue, void *data);
 
-/* Takes the connection off the list of those polled directly. */
-void progress_cool(struct tcp_conn *conn);
+/* What queue_init and queue_fini do for any wire. The device's helper looks after the queue. */
+enum rmr_status progress_init(struct tcp_queue *queue, const struct tcp_wire *wire);
+void progress_fini(struct tcp_queue *queue);
+/* Is something left to do for which nobody would be woken? */
+bool progress_needs_polls(const struct tcp_queue *queue);
 /* The helper's turn: serves all that is ready, and wakes the owner if he sleeps and has to know. */
 void progress_by_helper(struct tcp_queue *queue);
 

@@ -33,6 +33,9 @@
 #define TCP_BLOCK_SEGMENTS 64u
 #define TCP_BLOCKS_KEPT	   8u /* free ones that a queue keeps for reuse */
 
+/* A READ from here on goes by the wire's better way, where it has one. */
+#define TCP_LEND_MIN (64u << 10)
+
 /* Receiving: the queue's scratch buffer, and how much of a payload one call takes in. */
 #define TCP_SCRATCH_BYTES  (64u << 10)
 #define TCP_SCRATCH_BEHIND (4u << 10) /* of it, behind a payload of at least DIRECT_MIN */

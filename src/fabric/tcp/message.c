@@ -215,16 +215,6 @@ static bool drain_conn(struct tcp_conn *conn)
 	return some;
 }
 
-static void move_all(struct list *from, struct list *to)
-{
-	while (!list_is_empty(from)) {
-		struct list *link = from->next;
-
-		list_remove(link);
-		list_add_tail(to, link);
-	}
-}
-
 void message_drain(struct tcp_queue *queue)
 {
 	struct list fed, hungry;
@@ -247,8 +237,8 @@ void message_drain(struct tcp_queue *queue)
 			conn_settle_failure(conn);
 	}
 	/* Who got nothing is first the next time. */
-	move_all(&hungry, &queue->starved);
-	move_all(&fed, &queue->starved);
+	list_move_all(&hungry, &queue->starved);
+	list_move_all(&fed, &queue->starved);
 }
 
 void message_abandon(struct tcp_conn *conn)

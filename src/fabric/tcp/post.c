@@ -111,6 +111,19 @@ static bool copy_payload(uint8_t *to, const struct tcp_work *work)
 	return true;
 }
 
+/* A long READ, on a wire that has a better way for its data. */
+static void try_to_lend(struct tcp_conn *conn, struct tcp_work *work, struct frame *frame)
+{
+	const struct tcp_wire *wire = tcp_queue_of(conn)->wire;
+
+	if (work->op != RMR_OP_READ || work->length < TCP_LEND_MIN || !wire->lend ||
+	    !wire->lend(conn, work, frame->sequence))
+		return;
+	frame->op = FRAME_READ_PUSH;
+	work->lent = LENT_OUT;
+	conn->lent++;
+}
+
 /* Encodes one work. False when the block has no room, or the connection has failed. */
 static bool encode_work(struct tcp_conn *conn, struct tcp_work *work)
 {
@@ -121,6 +134,7 @@ static bool encode_work(struct tcp_conn *conn, struct tcp_work *work)
 
 	if (!to)
 		return false;
+	try_to_lend(conn, work, &frame);
 	size = frame_encode(to, &frame);
 	if (copied) {
 		if (!copy_payload(to + size, work)) {
@@ -186,6 +200,7 @@ static void fill_work(struct tcp_work *to, const struct rmr_work *from)
 	to->stash = NULL;
 	to->op = (uint8_t)from->op;
 	to->flags = (uint8_t)from->flags;
+	to->lent = LENT_NOT;
 	to->remote_index = 0;
 	to->remote_key = to->offset = to->operand = to->compare = 0;
 	if (from->op == RMR_OP_SEND)

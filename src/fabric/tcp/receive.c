@@ -75,8 +75,8 @@ static void destination_closed(struct tcp_conn *conn)
 		conn_fail_at(conn, receive->sequence, RMR_ACCESS);
 		return;
 	}
-	log_warn("tcp: connection to %s ends: %s into a region that was closed meanwhile",
-		 conn->base.peer, frame_op_name(receive->op));
+	log_warn("%s: connection to %s ends: %s into a region that was closed meanwhile",
+		 conn_device_name(conn), conn->base.peer, frame_op_name(receive->op));
 	conn_refuse(conn, receive->sequence, RMR_ACCESS);
 }
 
@@ -147,7 +147,7 @@ static void parse(struct tcp_conn *conn, const uint8_t *at, const uint8_t *end)
 			return;
 		}
 		at += size;
-		if (frame.op <= FRAME_WANT)
+		if (frame_is_request(frame.op))
 			serve_take(conn, &frame);
 		else
 			answer_take(conn, &frame);
@@ -234,10 +234,30 @@ static bool discard(struct tcp_conn *conn)
 	if (got < 0 && (errno == EAGAIN || errno == EINTR))
 		return false;
 	if (conn->discarding)
-		conn_close_socket(conn);
+		tcp_queue_of(conn)->wire->close(conn);
 	else
 		conn_fail(conn, RMR_DISCONNECTED);
 	return true;
+}
+
+void receive_settle(struct tcp_conn *conn, uint32_t delivered)
+{
+	if (conn->state != CONN_OPEN && conn->state != CONN_CLOSING)
+		return;
+	if (transmit_is_urgent(conn) || (conn->messages_done == delivered && transmit_is_due(conn)))
+		transmit_ready(conn);
+	else if (transmit_is_due(conn))
+		transmit_later(conn);
+}
+
+void receive_feed(struct tcp_conn *conn, uint8_t *bytes, size_t length)
+{
+	struct tcp_receive *receive = &conn->receive;
+	uint8_t *begin = bytes - receive->carried;
+
+	assert(receive->carried == 0 || !receive->in_payload);
+	memcpy(begin, receive->carry, receive->carried);
+	parse(conn, begin, bytes + length);
 }
 
 bool receive_ready(struct tcp_conn *conn)
@@ -253,11 +273,6 @@ bool receive_ready(struct tcp_conn *conn)
 		if (!receive_once(conn, &some))
 			break;
 	}
-	if (conn->state != CONN_OPEN && conn->state != CONN_CLOSING)
-		return some;
-	if (transmit_is_urgent(conn) || (conn->messages_done == delivered && transmit_is_due(conn)))
-		transmit_ready(conn);
-	else if (transmit_is_due(conn))
-		transmit_later(conn);
+	receive_settle(conn, delivered);
 	return some;
 }

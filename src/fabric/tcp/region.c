@@ -79,26 +79,42 @@ enum rmr_status tcp_region_init(struct rmr_region *base)
 	return RMR_OK;
 }
 
+/* See region_enter. */
+void region_shut(struct tcp_region *region)
+{
+	atomic_store_explicit(&region->slot->key, 0, memory_order_seq_cst);
+}
+
+bool region_is_used(const struct tcp_region *region)
+{
+	return atomic_load_explicit(&region->slot->active, memory_order_seq_cst) != 0;
+}
+
+void region_free(struct tcp_region *region)
+{
+	struct region_table *table = &tcp_device_of(region->base.device)->regions;
+
+	pthread_mutex_lock(&table->lock);
+	region->slot->next_free = table->first_free;
+	table->first_free = region->index + 1u;
+	pthread_mutex_unlock(&table->lock);
+}
+
 void tcp_region_fini(struct rmr_region *base)
 {
 	struct tcp_region *region = (struct tcp_region *)base;
-	struct region_table *table = &tcp_device_of(base->device)->regions;
-	struct region_slot *slot = region->slot;
 	unsigned rounds = 0;
 
-	/* See region_enter. Nobody stays inside for longer than one non-blocking system call, and
-	 * who comes in now turns back at once. */
-	atomic_store_explicit(&slot->key, 0, memory_order_seq_cst);
-	while (atomic_load_explicit(&slot->active, memory_order_seq_cst) != 0) {
+	/* Nobody stays inside for longer than one non-blocking system call, and who comes in now
+	 * turns back at once. */
+	region_shut(region);
+	while (region_is_used(region)) {
 		if (++rounds < 64)
 			cpu_relax();
 		else
 			sched_yield();
 	}
-	pthread_mutex_lock(&table->lock);
-	slot->next_free = table->first_free;
-	table->first_free = region->index + 1u;
-	pthread_mutex_unlock(&table->lock);
+	region_free(region);
 }
 
 enum rmr_status tcp_region_export(struct rmr_region *base, struct rmr_conn *conn,

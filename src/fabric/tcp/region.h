@@ -12,7 +12,8 @@
  *
  * Closing sets the key to 0 and waits until nobody is inside. Since slots are never freed,
  * nothing has to be counted for operations that take long: they keep slot and key, and enter
- * again for each piece.
+ * again for each piece. Only what is in the hands of a library of others pins a region for longer
+ * (region_pin).
  */
 #ifndef FABRIC_TCP_REGION_H
 #define FABRIC_TCP_REGION_H
@@ -23,7 +24,7 @@
 
 struct region_slot {
 	_Alignas(64) _Atomic uint64_t key; /* 0: none */
-	_Atomic uint32_t active;	   /* threads inside */
+	_Atomic uint32_t active;	   /* threads inside, and what has it pinned */
 	uint32_t next_free;		   /* while it has no region; guarded by the table's lock */
 	unsigned rights;
 	uint8_t *address;
@@ -55,6 +56,10 @@ void region_table_fini(struct region_table *table);
 
 enum rmr_status tcp_region_init(struct rmr_region *region);
 void tcp_region_fini(struct rmr_region *region);
+/* The three steps of it: from now on nobody gets in; is somebody still inside; the end. */
+void region_shut(struct tcp_region *region);
+bool region_is_used(const struct tcp_region *region);
+void region_free(struct tcp_region *region);
 enum rmr_status tcp_region_export(struct rmr_region *region, struct rmr_conn *conn,
 				  struct descriptor_wire *wire);
 enum rmr_status tcp_remote_init(struct rmr_remote *remote, const struct descriptor_wire *wire);
@@ -62,7 +67,8 @@ void tcp_remote_fini(struct rmr_remote *remote);
 
 /* To the program, what happens to its memory in here is what a network adapter would do: it is not
  * synchronized with its own accesses, and by contract need not be. The thread sanitizer cannot know
- * that, so it is told to look away while somebody is inside. */
+ * that, so it is told to look away while somebody is inside, and while a library of others is at
+ * it on our behalf. */
 #if defined(__SANITIZE_THREAD__)
 void AnnotateIgnoreReadsBegin(const char *file, int line);
 void AnnotateIgnoreReadsEnd(const char *file, int line);
@@ -75,10 +81,21 @@ void AnnotateIgnoreWritesEnd(const char *file, int line);
 #define AnnotateIgnoreWritesEnd(file, line)   ((void)0)
 #endif
 
-static inline void region_leave(struct region_slot *slot)
+static inline void as_adapter_begin(void)
+{
+	AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+	AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+}
+
+static inline void as_adapter_end(void)
 {
 	AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
 	AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+}
+
+static inline void region_leave(struct region_slot *slot)
+{
+	as_adapter_end();
 	/* Release: our accesses are over before the closer, who reads it by acquire, goes on. */
 	atomic_fetch_sub_explicit(&slot->active, 1, memory_order_release);
 }
@@ -93,13 +110,29 @@ static inline void region_leave(struct region_slot *slot)
 static inline bool region_enter(struct region_slot *slot, uint64_t key)
 {
 	atomic_fetch_add_explicit(&slot->active, 1, memory_order_seq_cst);
-	AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
-	AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+	as_adapter_begin();
 	if (__builtin_expect(
 		    key != 0 && atomic_load_explicit(&slot->key, memory_order_seq_cst) == key, 1))
 		return true;
 	region_leave(slot);
 	return false;
+}
+
+/* The same for what lasts longer, and for no thread in particular. Whoever holds a region must be
+ * able to let go of it when it is closed. */
+static inline bool region_pin(struct region_slot *slot, uint64_t key)
+{
+	/* As in region_enter. */
+	atomic_fetch_add_explicit(&slot->active, 1, memory_order_seq_cst);
+	if (key != 0 && atomic_load_explicit(&slot->key, memory_order_seq_cst) == key)
+		return true;
+	atomic_fetch_sub_explicit(&slot->active, 1, memory_order_release);
+	return false;
+}
+
+static inline void region_unpin(struct region_slot *slot)
+{
+	atomic_fetch_sub_explicit(&slot->active, 1, memory_order_release);
 }
 
 /* Once inside: do offset and length lie in the region, and does it grant the rights? */

@@ -11,6 +11,9 @@
  * the data is large, it becomes a struct tcp_response, which is encoded later; there are at
  * most as many of them as the peer may have requests in flight.
  *
+ * READ_PUSH is a READ whose data the wire writes into memory that the peer lends; it too waits
+ * among the responses until the wire takes it.
+ *
  * Atomics are the CPU's own, so they are atomic against every thread and process that uses such
  * instructions on the same memory.
  */
@@ -42,8 +45,8 @@ static struct region_slot *enter(struct tcp_conn *conn, const struct frame *fram
 							    : "the region does not grant that";
 		region_leave(slot);
 	}
-	log_warn("tcp: connection to %s ends: %s of %llu bytes at %llu: %s", conn->base.peer,
-		 frame_op_name(frame->op), (unsigned long long)frame->length,
+	log_warn("%s: connection to %s ends: %s of %llu bytes at %llu: %s", conn_device_name(conn),
+		 conn->base.peer, frame_op_name(frame->op), (unsigned long long)frame->length,
 		 (unsigned long long)frame->offset, problem);
 	conn_refuse(conn, frame->sequence, RMR_ACCESS);
 	return NULL;
@@ -114,6 +117,26 @@ static void serve_read(struct tcp_conn *conn, const struct frame *frame)
 							   .length = frame->length});
 }
 
+static void serve_push(struct tcp_conn *conn, const struct frame *frame)
+{
+	struct region_slot *slot;
+
+	if (!tcp_queue_of(conn)->wire->push) {
+		conn_violation(conn, "it lends memory, which is of no use here");
+		return;
+	}
+	slot = enter(conn, frame, RMR_READ);
+	if (!slot)
+		return;
+	region_leave(slot);
+	push_response(conn, &(struct tcp_response){.op = FRAME_READ_PUSH,
+						   .sequence = frame->sequence,
+						   .slot = slot,
+						   .key = frame->key,
+						   .offset = frame->offset,
+						   .length = frame->length});
+}
+
 /* Sequentially consistent: the strongest that a program could expect of an atomic. */
 static uint64_t run_atomic(uint64_t *cell, const struct frame *frame)
 {
@@ -136,8 +159,8 @@ static void serve_atomic(struct tcp_conn *conn, const struct frame *frame)
 		return;
 	if ((uintptr_t)(slot->address + frame->offset) % 8 != 0) {
 		region_leave(slot);
-		log_warn("tcp: connection to %s ends: an atomic on an unaligned address",
-			 conn->base.peer);
+		log_warn("%s: connection to %s ends: an atomic on an unaligned address",
+			 conn_device_name(conn), conn->base.peer);
 		conn_refuse(conn, frame->sequence, RMR_ACCESS);
 		return;
 	}
@@ -201,9 +224,30 @@ void serve_take(struct tcp_conn *conn, const struct frame *frame)
 	case FRAME_READ:
 		serve_read(conn, frame);
 		break;
+	case FRAME_READ_PUSH:
+		serve_push(conn, frame);
+		break;
 	default:
 		serve_atomic(conn, frame);
 	}
+}
+
+/* The region that a response is about was closed meanwhile. Those behind it are void. */
+static bool refuse_response(struct tcp_conn *conn, const struct tcp_response *response)
+{
+	conn->response_head = conn->response_tail;
+	conn_refuse(conn, response->sequence, RMR_ACCESS);
+	return false;
+}
+
+static bool begin_push(struct tcp_conn *conn, const struct tcp_response *response)
+{
+	if (!region_pin(response->slot, response->key))
+		return refuse_response(conn, response);
+	if (!tcp_queue_of(conn)->wire->push(conn, response))
+		return false;
+	conn->pushing++;
+	return true;
 }
 
 /* Encodes one response. False when there is no room, or its region was closed meanwhile. */
@@ -218,11 +262,8 @@ static bool encode_response(struct tcp_conn *conn, const struct tcp_response *re
 	if (is_data) {
 		const uint8_t *from;
 
-		if (!region_enter(response->slot, response->key)) {
-			conn->response_head = conn->response_tail; /* those behind it are void */
-			conn_refuse(conn, response->sequence, RMR_ACCESS);
-			return false;
-		}
+		if (!region_enter(response->slot, response->key))
+			return refuse_response(conn, response);
 		from = response->slot->address + response->offset;
 		memcpy(to + FRAME_HEADER_MIN, from, copied);
 		region_leave(response->slot);
@@ -242,7 +283,8 @@ bool serve_encode(struct tcp_conn *conn)
 		const struct tcp_response *response =
 			&conn->responses[conn->response_head & conn->response_mask];
 
-		if (!encode_response(conn, response))
+		if (!(response->op == FRAME_READ_PUSH ? begin_push(conn, response)
+						      : encode_response(conn, response)))
 			break;
 		conn->response_head++;
 	}

@@ -21,13 +21,9 @@
  * region is entered for each system call that reads it; if it was closed after its frame was
  * begun, the frame cannot be completed, so the connection fails.
  */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
-#include "base/log.h"
 #include "fabric/tcp/internal.h"
 
 static struct tcp_block *get_block(struct tcp_queue *queue)
@@ -82,7 +78,7 @@ static void set_blocked(struct tcp_conn *conn, bool blocked)
 		return;
 	conn->transmit.blocked = blocked;
 	queue->blocked += blocked ? 1u : -1u;
-	conn_update_interest(conn);
+	queue->wire->watch(conn);
 }
 
 void transmit_drop(struct tcp_conn *conn)
@@ -91,6 +87,7 @@ void transmit_drop(struct tcp_conn *conn)
 	set_blocked(conn, false);
 	conn->response_head = conn->response_tail;
 	conn->error_due = conn->grant_due = false;
+	conn->pushing = 0;
 }
 
 void transmit_unblock(struct tcp_conn *conn)
@@ -156,10 +153,10 @@ static bool owes_ack(const struct tcp_conn *conn)
 
 bool transmit_is_urgent(const struct tcp_conn *conn)
 {
-	return !conn->transmit.blocked &&
-	       (conn->transmit.count > conn->transmit.first ||
-		conn->response_head != conn->response_tail || conn->error_due || conn->grant_due ||
-		post_can_encode(conn));
+	return !conn->transmit.blocked && (conn->transmit.count > conn->transmit.first ||
+					   conn->response_head != conn->response_tail ||
+					   (conn->error_due && conn->pushing == 0) ||
+					   conn->grant_due || post_can_encode(conn));
 }
 
 bool transmit_is_due(const struct tcp_conn *conn)
@@ -178,7 +175,8 @@ static bool encode_ack(struct tcp_conn *conn)
 		return false;
 	if (sequence_before(conn->told, conn->writes_end))
 		frame.sequence = conn->writes_end;
-	if (conn->error_due) {
+	/* What was pushed before is there before the peer hears that it is over. */
+	if (conn->error_due && conn->pushing == 0) {
 		frame.op = FRAME_ERROR;
 		frame.sequence = conn->error_sequence;
 		frame.status = conn->error_status;
@@ -188,8 +186,14 @@ static bool encode_ack(struct tcp_conn *conn)
 	transmit_commit(conn, frame_encode(to, &frame));
 	conn->told = frame.sequence;
 	conn->messages_told = conn->messages_done;
-	conn->error_due = false;
+	conn->error_due = conn->error_due && frame.op != FRAME_ERROR;
 	return true;
+}
+
+void transmit_greet(struct tcp_conn *conn)
+{
+	(void)encode_ack(conn);
+	transmit_ready(conn);
 }
 
 static bool encode_grant(struct tcp_conn *conn)
@@ -207,9 +211,9 @@ static bool encode_grant(struct tcp_conn *conn)
 
 void transmit_encode(struct tcp_conn *conn)
 {
-	if (!serve_encode(conn))
+	if (!serve_encode(conn) || (conn->state != CONN_OPEN && conn->state != CONN_CLOSING))
 		return;
-	if ((conn->error_due || owes_ack(conn)) && !encode_ack(conn))
+	if (((conn->error_due && conn->pushing == 0) || owes_ack(conn)) && !encode_ack(conn))
 		return;
 	if (conn->state != CONN_OPEN)
 		return;
@@ -218,29 +222,10 @@ void transmit_encode(struct tcp_conn *conn)
 	post_encode(conn);
 }
 
-/* Goes into the regions of the segments, as many as are open. Returns how many segments can be
- * sent. */
-static uint32_t enter_segments(struct tcp_segment *segments, uint32_t count, struct iovec *vectors)
+void transmit_advance(struct tcp_conn *conn, size_t sent)
 {
-	for (uint32_t i = 0; i < count; i++) {
-		if (segments[i].slot && !region_enter(segments[i].slot, segments[i].key))
-			return i;
-		vectors[i] = (struct iovec){.iov_base = (void *)(uintptr_t)segments[i].data,
-					    .iov_len = segments[i].length};
-	}
-	return count;
-}
+	struct tcp_transmit *transmit = &conn->transmit;
 
-static void leave_segments(struct tcp_segment *segments, uint32_t count)
-{
-	for (uint32_t i = 0; i < count; i++) {
-		if (segments[i].slot)
-			region_leave(segments[i].slot);
-	}
-}
-
-static void advance(struct tcp_transmit *transmit, size_t sent)
-{
 	while (sent > 0) {
 		struct tcp_segment *segment = &transmit->block->segments[transmit->first];
 		size_t part = sent < segment->length ? sent : segment->length;
@@ -253,50 +238,9 @@ static void advance(struct tcp_transmit *transmit, size_t sent)
 	}
 }
 
-static size_t total_length(const struct iovec *vectors, size_t count)
-{
-	size_t total = 0;
-
-	for (size_t i = 0; i < count; i++)
-		total += vectors[i].iov_len;
-	return total;
-}
-
-/* One system call. Adds what was sent to *total. False when the socket takes no more, or failed. */
-static bool send_segments(struct tcp_conn *conn, size_t *total)
-{
-	struct tcp_transmit *transmit = &conn->transmit;
-	struct tcp_segment *segments = &transmit->block->segments[transmit->first];
-	uint32_t count = transmit->count - transmit->first;
-	struct iovec vectors[TCP_BLOCK_SEGMENTS];
-	struct msghdr message = {.msg_iov = vectors};
-	ssize_t sent;
-
-	message.msg_iovlen = enter_segments(segments, count, vectors);
-	if (message.msg_iovlen == 0) {
-		log_warn("tcp: connection to %s ends: a region was closed while being sent",
-			 conn->base.peer);
-		conn_fail(conn, RMR_ACCESS);
-		return false;
-	}
-	if (message.msg_iovlen == 1)
-		sent = socket_send(conn->fd, vectors[0].iov_base, vectors[0].iov_len);
-	else
-		sent = sendmsg(conn->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-	leave_segments(segments, (uint32_t)message.msg_iovlen);
-	if (sent > 0) {
-		advance(transmit, (size_t)sent);
-		*total += (size_t)sent;
-		return (size_t)sent == total_length(vectors, message.msg_iovlen);
-	}
-	if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR &&
-	    errno != ENOBUFS)
-		conn_fail(conn, RMR_DISCONNECTED);
-	return false;
-}
-
 void transmit_ready(struct tcp_conn *conn)
 {
+	const struct tcp_wire *wire = tcp_queue_of(conn)->wire;
 	struct tcp_transmit *transmit = &conn->transmit;
 	size_t total = 0;
 
@@ -309,9 +253,14 @@ void transmit_ready(struct tcp_conn *conn)
 		transmit_encode(conn);
 		if (conn->state != CONN_OPEN && conn->state != CONN_CLOSING)
 			return;
-		if (transmit->first == transmit->count)
-			break;
-		if (!send_segments(conn, &total) || total >= TCP_TRANSMIT_MAX) {
+		if (transmit->first == transmit->count) {
+			if (conn->response_head == conn->response_tail)
+				break;
+			/* Data to be pushed, and no room for it. */
+			set_blocked(conn, true);
+			return;
+		}
+		if (!wire->send(conn, &total) || total >= TCP_TRANSMIT_MAX) {
 			if (conn->state == CONN_OPEN || conn->state == CONN_CLOSING)
 				set_blocked(conn, true);
 			return;

@@ -229,6 +229,7 @@ static enum rmr_status verbs_device_init(struct rmr_device *base, const char *in
 	}
 	fill_info(device);
 	pthread_mutex_init(&device->lock, NULL);
+	pthread_mutex_init(&device->own_lock, NULL);
 	list_init(&device->queues);
 	status = async_start(device);
 	if (status != RMR_OK)
@@ -236,6 +237,7 @@ static enum rmr_status verbs_device_init(struct rmr_device *base, const char *in
 	return RMR_OK;
 
 destroy_lock:
+	pthread_mutex_destroy(&device->own_lock);
 	pthread_mutex_destroy(&device->lock);
 dealloc_pd:
 	ibv_dealloc_pd(device->pd);
@@ -248,7 +250,9 @@ static void verbs_device_fini(struct rmr_device *base)
 {
 	struct verbs_device *device = verbs_device_of(base);
 
+	own_word_close(device->own);
 	async_stop(device);
+	pthread_mutex_destroy(&device->own_lock);
 	pthread_mutex_destroy(&device->lock);
 	ibv_dealloc_pd(device->pd);
 	ibv_close_device(device->context);
@@ -322,6 +326,7 @@ const struct rmr_provider verbs_provider = {
 	.device_fini = verbs_device_fini,
 	.region_init = verbs_region_init,
 	.region_fini = verbs_region_fini,
+	.region_compare_swap = verbs_region_compare_swap,
 	.region_export = verbs_region_export,
 	.remote_init = verbs_remote_init,
 	.remote_fini = verbs_remote_fini,

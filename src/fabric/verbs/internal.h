@@ -10,6 +10,7 @@
  *	greeting.c	what two ends tell each other when they meet
  *	cm.c		meeting by RDMA CM	socket.c	meeting by TCP
  *	path.c		joins two queue pairs	exchange.c	what must be said for that
+ *	own_word.c	atomics on own memory, by the adapter
  *
  * Threads. A queue, its connections and everything below them are touched by the owner of the queue
  * alone, without locks. The one thread of ours (async.c) waits for events of the adapter; it sets
@@ -89,6 +90,10 @@ struct verbs_device {
 	uint64_t entry;	      /* its inode in sysfs; 0: unknown */
 	pthread_mutex_t lock; /* guards queues */
 	struct list queues;
+
+	/* own_word.c */
+	pthread_mutex_t own_lock; /* guards own */
+	struct own_word *own;	  /* NULL: not needed yet, or it has failed */
 };
 
 static inline struct verbs_device *verbs_device_of(struct rmr_device *device)
@@ -139,6 +144,12 @@ enum rmr_status verbs_region_export(struct rmr_region *region, struct rmr_conn *
 				    struct descriptor_wire *wire);
 enum rmr_status verbs_remote_init(struct rmr_remote *remote, const struct descriptor_wire *wire);
 void verbs_remote_fini(struct rmr_remote *remote);
+
+/* own_word.c ------------------------------------------------------------------------------ */
+enum rmr_status verbs_region_compare_swap(struct rmr_region *region, size_t offset,
+					  uint64_t compare, uint64_t operand, uint64_t *found);
+/* With the device. Legal on NULL. */
+void own_word_close(struct own_word *own);
 
 /* queue.c --------------------------------------------------------------------------------- */
 struct verbs_conn;

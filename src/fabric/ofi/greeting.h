@@ -1,0 +1,80 @@
+/*
+ * The first bytes of an ofi connection, by a plain TCP connection that stays open as long as it.
+ * The caller introduces itself, the listener answers, both in one shape, little-endian:
+ *
+ *	 0               4        6         7      8                          16
+ *	+---------------+--------+---------+------+--------------------------+
+ *	|     magic     | version| address | mode |          token           |
+ *	|               |        |  length |      |                          |
+ *	+---------------+--------+---------+------+--------------------------+
+ *	| provider: libfabric's name of it, "tcp;ofi_rxm", zeros behind it   |
+ *	+--------------------------------------------------------------------+ 40
+ *	| address of the endpoint, as libfabric writes it, zeros behind it   |
+ *	+--------------------------------------------------------------------+ 96
+ *	| a handshake of the tcp provider (fabric/tcp/handshake.h)           |
+ *	+--------------------------------------------------------------------+ 224
+ *
+ * The token is what packets to this side have to carry: 64 bits of which 48 are random. Both sides
+ * must be on the same provider. Later on there are words of 8 bytes by the same socket. The caller
+ * may ask for a door, once, and is told the port where it is (door.c). Each side, when it hangs up,
+ * says how many packets it has sent, so that the other one takes in all of them before it counts
+ * the connection as ended.
+ *
+ *	+---------------+---------------+
+ *	|     door      |     port      |	0: it asks for one
+ *	+---------------+---------------+
+ *	|      bye      |    packets    |	then the end of the stream
+ *	+---------------+---------------+
+ *
+ * Pure functions, no sockets.
+ */
+#ifndef FABRIC_OFI_GREETING_H
+#define FABRIC_OFI_GREETING_H
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "fabric/tcp/handshake.h"
+
+#define GREETING_MAGIC	      0x6f726d52u /* "Rmro" */
+#define GREETING_BYE	      0x62726d52u /* "Rmrb" */
+#define GREETING_DOOR	      0x64726d52u /* "Rmrd" */
+#define GREETING_VERSION      1
+#define GREETING_SIZE	      224
+#define GREETING_PROVIDER_MAX 24
+#define GREETING_ADDRESS_MAX  56
+
+/* How the data of a long READ travels (lend.c), if both sides say the same: */
+#define GREETING_PACKED 1 /* in packets; also when they do not */
+#define GREETING_PUSHED 2 /* straight into the memory that it is for */
+
+struct greeting {
+	uint32_t magic;
+	uint16_t version;
+	uint8_t address_length;
+	uint8_t mode;
+	uint64_t token;
+	char provider[GREETING_PROVIDER_MAX];
+	uint8_t address[GREETING_ADDRESS_MAX];
+	struct handshake handshake;
+};
+static_assert(sizeof(struct greeting) == GREETING_SIZE, "a greeting is its bytes");
+
+struct greeting_word {
+	uint32_t magic;
+	uint32_t value;
+};
+
+/* Decodes `available` bytes, 1..GREETING_SIZE. Tells a stranger by its first wrong byte. When it is
+ * HANDSHAKE_DONE all fields are within limits and the provider's name ends with a zero. */
+enum handshake_result ofi_greeting_decode(const uint8_t *bytes, size_t available,
+					  struct greeting *greeting, const char **reason);
+
+/* Writes GREETING_SIZE bytes; magic and version are filled in here. handshake is its bytes. */
+void ofi_greeting_encode(uint8_t *to, const struct greeting *greeting, const uint8_t *handshake);
+
+/* A refusal with this text, cut to what fits. */
+void ofi_greeting_encode_reject(uint8_t *to, const char *reason);
+
+#endif
