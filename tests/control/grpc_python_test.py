@@ -1,0 +1,615 @@
+#!/usr/bin/env python3
+"""The gRPC service as Debian's python3-grpcio sees it: every method, statuses, deadlines,
+cancellation, TLS, tokens, long messages, reflection, health, and the example in Python.
+
+usage: grpc_python_test.py BIN_DIRECTORY SOURCE_DIRECTORY MADE_DIRECTORY [NAME...]
+"""
+
+import contextlib
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+from control_harness import (MADE, NUL, PATIENCE_S, READ_KEY, SOURCE, WRITE_KEY, Certificates,
+                             GrpcServer, KeyFiles, Skip, make_messages, need_service,
+                             python_with_grpc, run_main)
+
+HAS_GRPC = python_with_grpc()
+if HAS_GRPC:
+    import grpc
+    from google.protobuf import descriptor_pb2, descriptor_pool
+
+SERVICE = "/kv_cache.KvCacheService/"
+pb = health_pb = reflection_pb = messages = None
+
+
+class Caller:
+    """Calls the methods by their names: caller.Get(key=b"k")."""
+
+    STREAMS = {"Scan"}
+
+    def __init__(self, server, credentials=None, token=None, options=()):
+        options = [("grpc.max_receive_message_length", -1), *options]
+        target = server.address
+        if credentials:
+            self.channel = grpc.secure_channel(target, credentials, options)
+        else:
+            self.channel = grpc.insecure_channel(target, options)
+        self.metadata = [("authorization", f"Bearer {token}")] if token else None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.channel.close()
+
+    def function(self, name):
+        kind = self.channel.unary_stream if name in self.STREAMS else self.channel.unary_unary
+        return kind(SERVICE + name,
+                    request_serializer=getattr(pb, name + "Request").SerializeToString,
+                    response_deserializer=getattr(pb, name + "Response").FromString)
+
+    def __getattr__(self, name):
+        def call(timeout=PATIENCE_S, metadata=None, compression=None, **fields):
+            return self.function(name)(getattr(pb, name + "Request")(**fields), timeout=timeout,
+                                       metadata=metadata or self.metadata,
+                                       compression=compression)
+        return call
+
+
+@contextlib.contextmanager
+def expect(code, text=""):
+    """A call that fails with this status; yields a list that gets the error."""
+    caught = []
+    try:
+        yield caught
+    except grpc.RpcError as error:
+        caught.append(error)
+        assert error.code() == code, (error.code(), error.details())
+        assert text in error.details(), error.details()
+    else:
+        raise AssertionError(f"it succeeded; {code} was expected")
+
+
+@contextlib.contextmanager
+def service(*arguments, **more):
+    with GrpcServer(*arguments) as server, Caller(server, **more) as caller:
+        yield server, caller
+
+
+# ---------------------------------------------------------------- methods
+
+
+def test_every_method():
+    with service() as (_, call):
+        put = call.Put(key=b"k", inline_value=b"value", request_id=7)
+        assert put.success and put.version == 1 and put.request_id == 7, put
+        got = call.Get(key=b"k", request_id=8)
+        assert (got.success, got.value, got.value_length, got.version, got.ttl_ms,
+                got.request_id, got.pushed) == (True, b"value", 5, 1, 0, 8, False), got
+        cas = call.Cas(key=b"k", value=b"other", expected_version=1, request_id=9)
+        assert cas.success and cas.version == 2 and cas.request_id == 9, cas
+        late = call.Cas(key=b"k", value=b"late", expected_version=1)
+        assert not late.success and late.version == 2 and late.error_message, late
+        there = call.Cas(key=b"k", value=b"new")
+        assert not there.success and there.version == 2, there
+        new = call.Cas(key=b"n", value=b"new")
+        assert new.success and new.version == 3, new
+        gone = call.Cas(key=b"no", value=b"new", expected_version=5)
+        assert not gone.success and gone.version == 0, gone
+        assert call.Get(key=b"k").value == b"other"
+        touch = call.Touch(key=b"k", ttl_seconds=100, request_id=10)
+        assert touch.success and touch.version == 2 and touch.request_id == 10, touch
+        assert 90000 < call.Get(key=b"k").ttl_ms <= 100000
+        gone = call.Delete(key=b"k", request_id=11)
+        assert gone.success and gone.key_existed and gone.request_id == 11, gone
+        again = call.Delete(key=b"k")
+        assert again.success and not again.key_existed, again
+
+
+def test_delete_of_one_version():
+    with service() as (_, call):
+        version = call.Put(key=b"k", inline_value=b"v").version
+        with expect(grpc.StatusCode.ABORTED, "another version"):
+            call.Delete(key=b"k", version=version + 1)
+        assert call.Get(key=b"k").value == b"v"
+        assert call.Delete(key=b"k", version=version).key_existed
+
+
+def test_time_to_live():
+    with service() as (_, call):
+        call.Put(key=b"s", inline_value=b"v", ttl_seconds=1000)
+        assert 990000 < call.Get(key=b"s").ttl_ms <= 1000000
+        call.Put(key=b"for ever", inline_value=b"v", ttl_seconds=2**64 - 1)
+        assert call.Get(key=b"for ever").value == b"v"
+        call.Put(key=b"k", inline_value=b"v", ttl_ms=50)
+        end = time.monotonic() + PATIENCE_S
+        with contextlib.suppress(grpc.RpcError):
+            while time.monotonic() < end:
+                assert call.Get(key=b"k").value == b"v"
+                time.sleep(0.01)
+        with expect(grpc.StatusCode.NOT_FOUND):
+            call.Get(key=b"k")
+
+
+def test_statuses():
+    with service() as (_, call):
+        with expect(grpc.StatusCode.NOT_FOUND, "no such key"):
+            call.Get(key=b"no")
+        with expect(grpc.StatusCode.NOT_FOUND, "no such key"):
+            call.Touch(key=b"no", ttl_seconds=1)
+        for wrong in (b"", b"k" * 4097):
+            with expect(grpc.StatusCode.INVALID_ARGUMENT, "1 to 4096 bytes"):
+                call.Put(key=wrong, inline_value=b"v")
+            with expect(grpc.StatusCode.INVALID_ARGUMENT, "1 to 4096 bytes"):
+                call.Get(key=wrong)
+        call.Put(key=b"k" * 4096, inline_value=b"")
+        assert call.Get(key=b"k" * 4096).value == b""
+        with expect(grpc.StatusCode.UNIMPLEMENTED, "no such method"):
+            call.channel.unary_unary(SERVICE + "Nonsense")(b"")
+        with expect(grpc.StatusCode.INVALID_ARGUMENT, "kv_cache.GetRequest"):
+            call.channel.unary_unary(SERVICE + "Get")(b"\x0a\xff")
+
+
+def test_in_band_answer_of_a_failure():
+    """The response comes before the status, for clients that look at it."""
+    with service() as (_, call):
+        function = call.channel.unary_stream(
+            SERVICE + "Get", request_serializer=pb.GetRequest.SerializeToString,
+            response_deserializer=pb.GetResponse.FromString)
+        answer = function(pb.GetRequest(key=b"no", request_id=5), timeout=PATIENCE_S)
+        response = next(answer)
+        assert not response.success and response.error_message == "no such key", response
+        assert response.request_id == 5, response
+        with expect(grpc.StatusCode.NOT_FOUND):
+            next(answer)
+
+
+def test_full_store_rejects():
+    with service("--on-full", "reject") as (_, call):
+        with expect(grpc.StatusCode.RESOURCE_EXHAUSTED, "full"):
+            for number in range(100):
+                call.Put(key=b"k%d" % number, inline_value=b"v" * 1000000)
+        assert call.Get(key=b"k0").value_length == 1000000
+
+
+def test_scan():
+    with service() as (_, call):
+        keys = {b"key:%d" % number for number in range(3000)} | {b"o:" + b"x" * 4000}
+        for key in keys:
+            call.Put(key=key, inline_value=b"v" * 3, ttl_seconds=1000)
+        responses = list(call.Scan())
+        entries = [entry for response in responses for entry in response.entries]
+        assert {entry.key for entry in entries} == keys and len(responses) > 2
+        assert responses[-1].cursor == 0
+        assert all(entry.value_length == 3 and 900000 < entry.ttl_ms <= 1000000 and entry.version
+                   for entry in entries)
+        some = {entry.key for response in call.Scan(prefix=b"o:") for entry in response.entries}
+        assert some == {b"o:" + b"x" * 4000}
+        assert not [entry for response in call.Scan(prefix=b"none") for entry in response.entries]
+        found, cursor, parts = set(), 0, 0
+        while True:
+            responses = list(call.Scan(cursor=cursor, limit=500, batch=100))
+            found |= {entry.key for response in responses for entry in response.entries}
+            cursor, parts = responses[-1].cursor, parts + 1
+            if not cursor:
+                break
+        assert found == keys and parts >= 6, parts
+
+
+def test_stats():
+    with service("--node-id", "node-7") as (_, call):
+        call.Put(key=b"k", inline_value=b"v")
+        figures = {f.name: getattr(f, f.WhichOneof("value")) for f in call.Stats().figures}
+        assert figures["keys"] == 1 and figures["node_id"] == "node-7", figures
+        assert figures["control.calls.Put"] == 1 and figures["control.connections"] == 1
+        names = [f.name for f in call.Stats(prefix="control.calls.").figures]
+        assert names and all(name.startswith("control.calls.") for name in names)
+
+
+def test_the_same_store_as_the_native_protocol():
+    with service() as (server, call):
+        server.expect(0, "OK\n", "put", "native", "one")
+        assert call.Get(key=b"native").value == b"one"
+        call.Put(key=b"grpc", inline_value=b"two")
+        server.expect(0, "two", "get", "grpc")
+        server.expect(0, "5\n", "incr", "counter", "5")
+        assert call.Get(key=b"counter").value == b"5"
+
+
+# ---------------------------------------------------------------- messages
+
+
+def test_long_messages():
+    with service() as (_, call):
+        for length in (65535, 65536, 65537, 1 << 20, (4 << 20) - 100):
+            value = os.urandom(length)
+            call.Put(key=b"long", inline_value=value)
+            got = call.Get(key=b"long")
+            assert got.value == value and got.value_length == length
+
+
+def test_message_limits():
+    with service() as (server, call):
+        with expect(grpc.StatusCode.RESOURCE_EXHAUSTED, "--grpc-max-message"):
+            call.Put(key=b"k", inline_value=bytes(4 << 20))
+        # By the native protocol it fits: and then it is too long for a message on the way back.
+        server.expect(0, "OK\n", "put", "long", "-", input=bytes(5 << 20))
+        with expect(grpc.StatusCode.RESOURCE_EXHAUSTED, "--grpc-max-message") as caught:
+            call.Get(key=b"long")
+        assert ("kv-value-length", str(5 << 20)) in [tuple(m) for m in
+                                                     caught[0].trailing_metadata()]
+    with service("--grpc-max-message", "16MB", "-m", "128") as (_, call):
+        call.Put(key=b"k", inline_value=bytes(15 << 20))
+        assert call.Get(key=b"k").value_length == 15 << 20
+
+
+def test_many_at_once():
+    """More calls than a connection may have under way: they wait their turn."""
+    with service("--grpc-max-streams", "8") as (_, call):
+        get, put = call.function("Get"), call.function("Put")
+        puts = [put.future(pb.PutRequest(key=b"%d" % number, inline_value=b"v%d" % number))
+                for number in range(500)]
+        for future in puts:
+            future.result(PATIENCE_S)
+        gets = [get.future(pb.GetRequest(key=b"%d" % number)) for number in range(500)]
+        for number, future in enumerate(gets):
+            assert future.result(PATIENCE_S).value == b"v%d" % number
+
+
+def test_compressed_requests_are_refused():
+    with service() as (_, call):
+        with expect(grpc.StatusCode.UNIMPLEMENTED, "identity"):
+            call.Put(key=b"k" * 100, inline_value=bytes(1000), compression=grpc.Compression.Gzip)
+        call.Put(key=b"k", inline_value=b"v")
+
+
+# ---------------------------------------------------------------- time
+
+
+def test_deadline():
+    with service() as (server, call):
+        for number in range(300):
+            call.Put(key=b"k%d" % number, inline_value=b"v")
+        # Who takes a scan this slowly would need half a minute: its deadline ends it. (To wait, and
+        # take all then, would not do: what has come may be taken before the clock is looked at.)
+        with expect(grpc.StatusCode.DEADLINE_EXCEEDED):
+            for _ in call.Scan(timeout=0.3, batch=1):
+                time.sleep(0.1)
+        # And here nobody answers. The signal takes a moment to stop all threads: that is awaited.
+        server.process.send_signal(signal.SIGSTOP)
+        os.waitpid(server.process.pid, os.WUNTRACED)
+        with expect(grpc.StatusCode.DEADLINE_EXCEEDED):
+            call.Get(key=b"k1", timeout=0.2)
+        server.process.send_signal(signal.SIGCONT)
+        assert call.Get(key=b"k1").value == b"v"
+
+
+def test_watch_ends_at_its_deadline():
+    with service() as (_, call):
+        watch = call.channel.unary_stream(
+            "/grpc.health.v1.Health/Watch",
+            request_serializer=health_pb.HealthCheckRequest.SerializeToString,
+            response_deserializer=health_pb.HealthCheckResponse.FromString)
+        answer = watch(health_pb.HealthCheckRequest(), timeout=0.3)
+        assert next(answer).status == health_pb.HealthCheckResponse.SERVING
+        with expect(grpc.StatusCode.DEADLINE_EXCEEDED):
+            next(answer)
+
+
+def test_cancellation():
+    options = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65536)]
+    with service(options=options) as (_, call):
+        # More than fits into the client's window: the scans wait for their client.
+        for number in range(1000):
+            call.Put(key=b"k%d" % number + b"x" * 2000, inline_value=b"v")
+        call.Put(key=b"k1", inline_value=b"v")
+        for _ in range(200):
+            answer = call.Scan(batch=10)
+            next(answer)
+            answer.cancel()
+        with expect(grpc.StatusCode.CANCELLED):
+            list(answer)
+        end = time.monotonic() + PATIENCE_S
+        while True:
+            figures = {f.name: f.number for f in call.Stats(prefix="control.status.").figures}
+            if figures.get("control.status.CANCELLED", 0) >= 100:
+                break
+            assert time.monotonic() < end, figures
+            time.sleep(0.02)
+        assert call.Get(key=b"k1").value == b"v"
+
+
+def test_keepalive():
+    """Both ends ask whether the other is there; neither minds."""
+    options = [("grpc.keepalive_time_ms", 1000), ("grpc.keepalive_timeout_ms", 5000),
+               ("grpc.keepalive_permit_without_calls", 1), ("grpc.http2.max_pings_without_data", 0)]
+    with GrpcServer("--grpc-keepalive", "300ms") as server, \
+            Caller(server, options=options) as call:
+        call.Put(key=b"k", inline_value=b"v")
+        time.sleep(3)
+        assert call.Get(key=b"k").value == b"v"
+        figures = {f.name: f.number for f in call.Stats(prefix="control.").figures}
+        assert figures["control.connections_total"] == 1, figures
+
+
+def test_a_client_that_stops_is_cut_off():
+    program = f"""
+import sys, time
+sys.path[:0] = [{messages!r}, {os.path.dirname(__file__)!r}]
+import grpc, kv_cache_pb2 as pb
+channel = grpc.insecure_channel(sys.argv[1])
+get = channel.unary_unary({SERVICE + "Get"!r})
+while True:
+    try:
+        get(pb.GetRequest(key=b"k").SerializeToString(), wait_for_ready=True)
+        break
+    except grpc.RpcError:
+        pass
+"""
+
+    def count_connections():
+        # On a machine that is busy we, too, may be cut off for having been too slow: once more.
+        while True:
+            try:
+                return {f.name: f.number for f in call.Stats().figures}["control.connections"]
+            except grpc.RpcError as error:
+                assert error.code() == grpc.StatusCode.UNAVAILABLE, error
+                assert time.monotonic() < end, error
+
+    with GrpcServer("--grpc-keepalive", "300ms", "--grpc-stall", "2s") as server, \
+            Caller(server) as call:
+        call.Put(key=b"k", inline_value=b"v")
+        with subprocess.Popen([sys.executable, "-c", program + "print('there', flush=True)\n"
+                               "time.sleep(1000)", server.address],
+                              stdin=NUL, stdout=subprocess.PIPE) as other:
+            try:
+                assert other.stdout.readline() == b"there\n"
+                other.send_signal(signal.SIGSTOP)
+                end = time.monotonic() + PATIENCE_S
+                while count_connections() > 1:
+                    assert time.monotonic() < end
+                    time.sleep(0.05)
+            finally:
+                other.kill()
+
+
+# ---------------------------------------------------------------- who may
+
+
+def test_tokens():
+    with GrpcServer(*KeyFiles().arguments()) as server:
+        with Caller(server) as call:
+            with expect(grpc.StatusCode.UNAUTHENTICATED, "authorization: Bearer"):
+                call.Get(key=b"k")
+            for wrong in ("Bearer", "Basic " + WRITE_KEY, "Bearer " + WRITE_KEY[:-1],
+                          "Bearer " + WRITE_KEY + "x", "Bearer x" + "y" * 2000):
+                with expect(grpc.StatusCode.UNAUTHENTICATED):
+                    call.Get(key=b"k", metadata=[("authorization", wrong)])
+            # Health needs none: who balances load has no key.
+            check = call.channel.unary_unary(
+                "/grpc.health.v1.Health/Check",
+                response_deserializer=health_pb.HealthCheckResponse.FromString)
+            assert check(b"").status == health_pb.HealthCheckResponse.SERVING
+        with Caller(server, token=WRITE_KEY) as call:
+            call.Put(key=b"k", inline_value=b"v")
+        with Caller(server, token=READ_KEY) as call:
+            assert call.Get(key=b"k").value == b"v"
+            assert [e.key for r in call.Scan() for e in r.entries] == [b"k"]
+            for name, fields in (("Put", {"inline_value": b"x"}), ("Delete", {}),
+                                 ("Cas", {"value": b"x"}), ("Touch", {})):
+                with expect(grpc.StatusCode.PERMISSION_DENIED, "only read"):
+                    getattr(call, name)(key=b"k", **fields)
+            assert call.Get(key=b"k").value == b"v"
+
+
+def test_new_keys_count_at_once():
+    files = KeyFiles()
+    with GrpcServer(*files.arguments(), "-l", "info") as server, \
+            Caller(server, token=WRITE_KEY) as call:
+        call.Put(key=b"k", inline_value=b"v")
+        files.make("write", "n" * 32)
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for_text("the key files were read anew")
+        with expect(grpc.StatusCode.UNAUTHENTICATED):
+            call.Get(key=b"k")
+        assert call.Get(key=b"k", metadata=[("authorization", "bearer " + "n" * 32)]).success
+
+
+def test_tls():
+    files = Certificates()
+    arguments = ("--tls-cert", files.path("server.pem"), "--tls-key", files.path("server.key"))
+    credentials = grpc.ssl_channel_credentials(files.read("ca.pem"))
+    with service(*arguments, credentials=credentials) as (server, call):
+        assert " by TLS\n" in server.text()
+        value = os.urandom(3 << 20)
+        call.Put(key=b"k", inline_value=value)
+        assert call.Get(key=b"k").value == value
+        with Caller(server) as plain, expect(grpc.StatusCode.UNAVAILABLE):
+            plain.Get(key=b"k")
+        strange = grpc.ssl_channel_credentials(files.read("stranger.pem"))
+        with Caller(server, credentials=strange) as other, expect(grpc.StatusCode.UNAVAILABLE):
+            other.Get(key=b"k")
+        assert call.Get(key=b"k").value == value
+
+
+def test_tls_with_certificates_of_clients():
+    files = Certificates()
+    arguments = ("--tls-cert", files.path("server.pem"), "--tls-key", files.path("server.key"),
+                 "--tls-client-ca", files.path("ca.pem"))
+    known = grpc.ssl_channel_credentials(files.read("ca.pem"), files.read("client.key"),
+                                         files.read("client.pem"))
+    with service(*arguments, credentials=known) as (server, call):
+        call.Put(key=b"k", inline_value=b"v")
+        for key, certificate in ((None, None), ("stranger.key", "stranger.pem")):
+            unknown = grpc.ssl_channel_credentials(
+                files.read("ca.pem"), key and files.read(key),
+                certificate and files.read(certificate))
+            with Caller(server, credentials=unknown) as other, \
+                    expect(grpc.StatusCode.UNAVAILABLE):
+                other.Get(key=b"k")
+        assert call.Get(key=b"k").value == b"v"
+
+
+# ---------------------------------------------------------------- standard services
+
+
+def reflect(call, version, *requests):
+    method = call.channel.stream_stream(
+        f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+        request_serializer=reflection_pb.ServerReflectionRequest.SerializeToString,
+        response_deserializer=reflection_pb.ServerReflectionResponse.FromString)
+    return list(method(iter(reflection_pb.ServerReflectionRequest(**request)
+                            for request in requests), timeout=PATIENCE_S))
+
+
+def test_reflection():
+    with service() as (_, call):
+        for version in ("v1", "v1alpha"):
+            listed, by_file, by_service, by_method, by_enum, no_file, no_symbol, extension, \
+                nothing = reflect(
+                    call, version, {"list_services": ""}, {"file_by_filename": "kv_cache.proto"},
+                    {"file_containing_symbol": "kv_cache.KvCacheService"},
+                    {"file_containing_symbol": "kv_cache.KvCacheService.Get"},
+                    {"file_containing_symbol":
+                     "grpc.health.v1.HealthCheckResponse.ServingStatus"},
+                    {"file_by_filename": "none.proto"}, {"file_containing_symbol": "kv_cache"},
+                    {"all_extension_numbers_of_type": "kv_cache.GetRequest"}, {})
+            names = [service.name for service in listed.list_services_response.service]
+            assert sorted(names) == ["grpc.health.v1.Health",
+                                     "grpc.reflection.v1.ServerReflection",
+                                     "grpc.reflection.v1alpha.ServerReflection",
+                                     "kv_cache.KvCacheService"], names
+            files = [response.file_descriptor_response.file_descriptor_proto[0]
+                     for response in (by_file, by_service, by_method)]
+            assert files[0] == files[1] == files[2]
+            description = descriptor_pb2.FileDescriptorProto.FromString(files[0])
+            pool = descriptor_pool.DescriptorPool()
+            pool.Add(description)
+            assert "Scan" in pool.FindServiceByName("kv_cache.KvCacheService").methods_by_name
+            assert descriptor_pb2.FileDescriptorProto.FromString(
+                by_enum.file_descriptor_response.file_descriptor_proto[0]).package == \
+                "grpc.health.v1"
+            assert [response.error_response.error_code
+                    for response in (no_file, no_symbol, extension, nothing)] == [5, 5, 5, 3]
+            assert by_file.original_request.file_by_filename == "kv_cache.proto"
+
+
+def test_call_without_a_proto_file():
+    """All that a client knows comes from reflection."""
+    from google.protobuf import message_factory
+    with service() as (_, call):
+        call.Put(key=b"k", inline_value=b"v")
+        answer = reflect(call, "v1alpha",
+                         {"file_containing_symbol": "kv_cache.KvCacheService"})[0]
+        pool = descriptor_pool.DescriptorPool()
+        pool.AddSerializedFile(answer.file_descriptor_response.file_descriptor_proto[0])
+        method = pool.FindServiceByName("kv_cache.KvCacheService").methods_by_name["Get"]
+        factory = message_factory.MessageFactory(pool)
+        request, response = (factory.GetPrototype(kind)
+                             for kind in (method.input_type, method.output_type))
+        got = call.channel.unary_unary(
+            SERVICE + "Get", request_serializer=request.SerializeToString,
+            response_deserializer=response.FromString)(request(key=b"k"))
+        assert got.value == b"v"
+
+
+def test_health():
+    with service() as (server, call):
+        check = call.channel.unary_unary(
+            "/grpc.health.v1.Health/Check",
+            request_serializer=health_pb.HealthCheckRequest.SerializeToString,
+            response_deserializer=health_pb.HealthCheckResponse.FromString)
+        for name in ("", "kv_cache.KvCacheService"):
+            assert check(health_pb.HealthCheckRequest(service=name)).status == \
+                health_pb.HealthCheckResponse.SERVING
+        with expect(grpc.StatusCode.NOT_FOUND):
+            check(health_pb.HealthCheckRequest(service="other"))
+        watch = call.channel.unary_stream(
+            "/grpc.health.v1.Health/Watch",
+            request_serializer=health_pb.HealthCheckRequest.SerializeToString,
+            response_deserializer=health_pb.HealthCheckResponse.FromString)
+        unknown = watch(health_pb.HealthCheckRequest(service="other"))
+        assert next(unknown).status == health_pb.HealthCheckResponse.SERVICE_UNKNOWN
+        unknown.cancel()
+        states = watch(health_pb.HealthCheckRequest(service=""))
+        assert next(states).status == health_pb.HealthCheckResponse.SERVING
+        server.process.send_signal(signal.SIGTERM)
+        assert next(states).status == health_pb.HealthCheckResponse.NOT_SERVING
+        with expect(grpc.StatusCode.UNAVAILABLE):
+            next(states)
+        assert server.process.wait(PATIENCE_S) == 0
+
+
+def test_a_stop_loses_no_call():
+    """While calls come in without pause the server stops: each is answered, or may be repeated."""
+    with service() as (server, call):
+        call.Put(key=b"k", inline_value=b"v")
+        ends, failures, others = [], [], []
+
+        def ask():
+            while True:
+                try:
+                    assert call.Get(key=b"k").value == b"v"
+                except grpc.RpcError as error:
+                    ends.append(error.code())
+                    if error.code() != grpc.StatusCode.UNAVAILABLE:
+                        failures.append(error)
+                    return
+
+        threads = [threading.Thread(target=ask) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.3)
+        assert server.stop() == 0
+        for thread in threads:
+            thread.join(PATIENCE_S)
+        assert len(ends) == 8 and not failures and not others, (ends, failures)
+
+
+# ---------------------------------------------------------------- the program, and the example
+
+
+def test_example():
+    with service() as (server, _):
+        environment = dict(os.environ, PYTHONPATH=messages)
+        result = subprocess.run(
+            [sys.executable, f"{SOURCE}/examples/grpc/python/hello.py", server.address],
+            capture_output=True, text=True, timeout=60, stdin=NUL, env=environment)
+        assert result.returncode == 0, result
+        assert "get greeting: hello from Python\n" in result.stdout, result
+        assert "cas: somebody was quicker, version 2\n" in result.stdout, result
+        assert "scan list: list:0 list:1 list:2\n" in result.stdout, result
+        assert result.stdout.endswith("delete: True, then get: None\nkeys: 3\n"), result
+
+
+def require():
+    need_service()
+    if not HAS_GRPC:
+        raise Skip("no Python here has grpcio (Debian: python3-grpcio)")
+
+
+def test_0_needs():
+    """The first: without it none of the others has anything to test."""
+    global pb, health_pb, reflection_pb, messages
+    require()
+    messages = make_messages()
+    sys.path.insert(0, messages)
+    pb = importlib.import_module("kv_cache_pb2")
+    health_pb = importlib.import_module("grpc_standard.health.v1.health_pb2")
+    reflection_pb = importlib.import_module("grpc_standard.reflection.v1.reflection_pb2")
+
+
+if __name__ == "__main__":
+    os.makedirs(MADE, exist_ok=True)
+    try:
+        test_0_needs()
+    except Skip as reason:
+        print(f"skip grpc_python: {reason}\n0 passed, 0 failed, 1 skipped")
+        sys.exit(0)
+    del globals()["test_0_needs"]
+    sys.exit(run_main(globals()))
