@@ -247,8 +247,8 @@ typedef int (*kv_update_fn)(void *context, const void *current, size_t current_l
 int kv_client_update(kv_client_t *client, const void *key, size_t key_length, kv_update_fn fn,
 		     void *context, kv_info_t *info);
 
-/* Some keys of the server, from *cursor on (0 at first; 0 again when all were seen). fn is called
- * for each. A key that is there all the time is seen at least once. */
+/* Some keys of the server, from *cursor on (0 at first; 0 again when all were seen), about `count`
+ * of them. fn is called for each. A key that is there all the time is seen at least once. */
 typedef void (*kv_scan_fn)(void *context, const void *key, size_t key_length,
 			   const kv_info_t *info);
 int kv_client_scan(kv_client_t *client, uint64_t *cursor, size_t count, kv_scan_fn fn,
@@ -345,6 +345,11 @@ int kv_set(void *handle, const char *key, const char *value);
 int kv_get(void *handle, const char *key, char **value);
 void kv_release(char *value);
 int kv_close(void *handle);
+
+/* An example client: sets, gets and misses keys by the five calls, short values and a long one, and
+ * prints what it does. The keys are its own, and gone afterwards. servername as for kv_open().
+ * 0: all went as it should; 1: something did not, and it is printed. */
+int run_client(char *servername);
 
 #ifdef __cplusplus
 }

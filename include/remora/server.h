@@ -49,6 +49,11 @@ typedef struct kv_server_options {
 	bool reject;	 /* when full: KV_NO_MEMORY, instead of dropping what was not used lately */
 	bool zero_freed; /* overwrite memory when it is freed */
 	uint32_t counters; /* how many there can be; default 65536 */
+	/* Who adds to counters without asking. An adapter that is atomic with itself alone, as most
+	 * are, gets this right only if everybody goes through it: so where there is one, its
+	 * clients do, and the server goes through it for all others. True: clients by shm and tcp
+	 * do, and those of such adapters ask. */
+	bool counters_by_cpu;
 
 	const char *node_id;  /* its name in the figures, of at most 63 letters; default: none */
 	unsigned workers;     /* threads; default: half the cores, at least 1 */

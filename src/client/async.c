@@ -185,17 +185,35 @@ static int take_results(struct kv_client *client, kv_result_t *results, int max)
 	return count;
 }
 
-/* Those whose time is over are told so; what still comes for them is nobody's. */
+static bool is_late(const struct call *call, uint64_t now)
+{
+	return call->state != CALL_FREE && call->state != CALL_DONE && call->is_async &&
+	       !call->is_abandoned && now >= call->deadline_ns;
+}
+
+static bool some_are_late(const struct kv_client *client, uint64_t now)
+{
+	for (unsigned i = 0; i < client->window; i++)
+		if (is_late(&client->calls[i], now))
+			return true;
+	return false;
+}
+
+/* Those whose time is over are told so, unless the answer has come; what still comes for them is
+ * nobody's. */
 static int take_late(struct kv_client *client, kv_result_t *results, int max)
 {
 	uint64_t now = clock_now_ns();
-	int count = 0;
+	int count;
 
+	if (!some_are_late(client, now))
+		return 0;
+	call_take_arrived(client);
+	count = take_results(client, results, max);
 	for (unsigned i = 0; i < client->window && count < max; i++) {
 		struct call *call = &client->calls[i];
 
-		if (call->state == CALL_FREE || call->state == CALL_DONE || !call->is_async ||
-		    call->is_abandoned || now < call->deadline_ns)
+		if (!is_late(call, now))
 			continue;
 		results[count++] = (kv_result_t){
 			.cookie = call->cookie,

@@ -224,12 +224,12 @@ int call_take_space(struct kv_client *client, struct call *call, uint64_t buffer
 		}
 		if (is_there)
 			return KV_OK;
+		if (link->is_lost)
+			return client_lost(client);
 		if (clock_passed(call->deadline_ns))
 			return client_fail(client, KV_TIMEOUT, "the buffers are full");
 		client->turning++;
 		call_turn(client, clock_remaining_ms(call->deadline_ns));
 		client->turning--;
-		if (link->is_lost)
-			return client_fail(client, KV_DISCONNECTED, "the connection was lost");
 	}
 }

@@ -196,6 +196,9 @@ static bool post(struct kv_client *client, struct rmr_work *work, bool is_held)
 {
 	struct link *link = client->link;
 
+	/* Found out by another: there is no need to try. */
+	if (link->is_lost)
+		return false;
 	if (is_held)
 		work->flags |= RMR_MORE;
 	for (;;) {
@@ -238,6 +241,8 @@ static int take_id(struct kv_client *client, struct call *call)
 {
 	struct link *link = client->link;
 
+	if (link->is_lost)
+		return client_lost(client);
 	while (client->by_id[link->next_id % client->id_slots] ||
 	       link->asked >= link->welcome.window) {
 		if (clock_passed(call->deadline_ns))

@@ -102,7 +102,7 @@ static bool take_header(struct kv_client *client, const uint8_t *bytes)
 	if (header.magic != STORE_MAGIC || header.layout_version != STORE_LAYOUT_VERSION ||
 	    header.instance != client->instance || header.size > arena ||
 	    header.size >> STORE_PAGE_BITS < header.page_count || header.page_count == 0 ||
-	    header.first_page >= header.page_count || header.bucket_count == 0 ||
+	    header.first_page >= header.page_count || !is_bucket_count(header.bucket_count) ||
 	    header.directory > arena || table > arena - header.directory ||
 	    header.overflow_directory > arena || table > arena - header.overflow_directory)
 		return false;

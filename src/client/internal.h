@@ -3,7 +3,6 @@
  *
  *	client.c	creating, options, errors, figures
  *	target.c	what a server's name means: which transports to try, and where
- *	device.c	devices that the clients of a process share
  *	link.c		one connection: device, greeting, what the server lets us reach
  *	call.c		operations under way: beginning, sending, ending
  *	wheel.c		what comes in: replies, READs that are done, lost connections
@@ -20,6 +19,7 @@
  *	view.c		values in place
  *	async.c		submit and poll; batches
  *	five.c		the five-call store
+ *	example.c	run_client(), which tries that
  *	location.h	where items were seen last; pure
  *	extents.h	a small allocator of buffer space; pure
  *
@@ -27,8 +27,9 @@
  * is an array of them. A blocking operation starts a call and turns the wheel, call_turn(), until
  * it is done; others that are under way go on meanwhile. Nothing here waits but call_turn().
  *
- * A connection is a link. When it is lost, calls that changed nothing, or whose request was never
- * sent, begin again on the next link; of the others nobody can know, and they end with KV_UNKNOWN.
+ * A connection is a link. When it is lost, answers that came before still count, whoever found out
+ * first. Then calls that changed nothing, or whose request was never sent, begin again on the next
+ * link; of the others nobody can know, and they end with KV_UNKNOWN.
  */
 #ifndef CLIENT_INTERNAL_H
 #define CLIENT_INTERNAL_H
@@ -85,6 +86,8 @@ struct link {
 	struct rmr_queue *queue;
 	struct rmr_conn *conn;
 	bool is_lost;
+	bool is_over;	     /* its last completion was taken: nothing more lies in the queue */
+	bool is_deaf;	     /* no message counts any more: the last one was, or made no sense */
 	bool said_goodbye;   /* what the server has not answered it has not carried out */
 	uint32_t view_count; /* views keep a lost link's memory mapped */
 	struct link *next;   /* of the lost ones */
@@ -382,6 +385,8 @@ int client_lost(struct kv_client *client);
 void call_turn(struct kv_client *client, int timeout_ms);
 /* The same for one that somebody else has taken in. */
 void call_handle(struct kv_client *client, const struct rmr_completion *completion);
+/* Takes in all that has come, and waits for nothing: before a call is given up. */
+void call_take_arrived(struct kv_client *client);
 /* The link is lost: decides about all calls, and drops it. */
 void calls_after_loss(struct kv_client *client);
 /* Not at once again. */

@@ -13,8 +13,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "client/device.h"
 #include "client/internal.h"
+#include "fabric/shared_device.h"
 
 #define MAX_SLOT     65536u
 #define SPARE_DEPTH  32u

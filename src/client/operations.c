@@ -11,6 +11,8 @@
 #define FIRST_ROOM  512u
 #define STATS_LIMIT (1u << 20)
 #define MAX_SCAN    ((size_t)1 << 20)
+/* Keys that share a place are not that many. */
+#define SCAN_LIMIT (16u << 20)
 
 /* Runs a request with a key. */
 static int ask_key(struct kv_client *client, unsigned op, const void *key, size_t key_length,
@@ -165,6 +167,55 @@ int kv_client_stats(kv_client_t *client, char **text)
 	return status;
 }
 
+/* Asks for keys, behind one of those at the cursor's place unless that is NULL. */
+static int ask_scan(struct kv_client *client, uint64_t cursor, size_t count, const uint8_t *behind,
+		    size_t behind_length, struct collected *collected, struct kv_reply *reply)
+{
+	struct call *call;
+	int status = call_begin(client, KV_OP_SCAN, behind, behind_length, true, &call);
+
+	if (status != KV_OK)
+		return status;
+	call->request.flags = KV_GO_BEHIND;
+	call->request.argument = cursor;
+	call->request.place = count;
+	call->take = collect;
+	call->context = collected;
+	status = call_finish(client, call, reply);
+	if (status == KV_OK && collected->is_short_of_memory)
+		status = client_fail(client, KV_INTERNAL, "no memory for keys");
+	return status;
+}
+
+/* Collects entries until the scan is not among keys that share a place: a cursor cannot tell how
+ * far among them it has come. *reply is the last one. */
+static int collect_entries(struct kv_client *client, uint64_t cursor, size_t count,
+			   struct collected *collected, struct kv_reply *reply)
+{
+	const uint8_t *behind = NULL;
+	size_t behind_length = 0, at = 0;
+
+	for (;;) {
+		struct kv_reply_view view = {0};
+		struct kv_scan_entry entry;
+		size_t before = at;
+		int status =
+			ask_scan(client, cursor, count, behind, behind_length, collected, reply);
+
+		if (status != KV_OK || !(reply->flags & KV_AMONG))
+			return status;
+		view.value = (const uint8_t *)collected->bytes;
+		view.value_length = collected->length;
+		while (kv_next_scan_entry(&view, &at, &entry, &behind))
+			behind_length = entry.key_length;
+		if (at == before || at != collected->length || at > SCAN_LIMIT)
+			return client_fail(client, KV_PROTOCOL, "a scan that does not go on");
+		cursor = reply->number;
+		/* The rest of this place, and no more than comes with it. */
+		count = 1;
+	}
+}
+
 int kv_client_scan(kv_client_t *client, uint64_t *cursor, size_t count, kv_scan_fn fn,
 		   void *context)
 {
@@ -173,15 +224,15 @@ int kv_client_scan(kv_client_t *client, uint64_t *cursor, size_t count, kv_scan_
 	struct kv_reply_view view = {0};
 	struct kv_reply reply;
 	const uint8_t *key;
+	uint64_t outer_ns;
 	size_t at = 0;
 	int status;
 
 	if (!cursor || !fn)
 		return client_fail(client, KV_INVALID, "scan: no cursor or no function");
-	status =
-		ask(client, KV_OP_SCAN, *cursor, MIN(count, MAX_SCAN), collect, &collected, &reply);
-	if (status == KV_OK && collected.is_short_of_memory)
-		status = client_fail(client, KV_INTERNAL, "no memory for keys");
+	outer_ns = client_begin_operation(client);
+	status = collect_entries(client, *cursor, MIN(count, MAX_SCAN), &collected, &reply);
+	client_end_operation(client, outer_ns);
 	if (status == KV_OK) {
 		*cursor = reply.number;
 		view.value = (const uint8_t *)collected.bytes;

@@ -6,20 +6,14 @@
  * verbs by every adapter, then TCP. Pure but for the questions whether a host is this one, and
  * which adapters there are.
  */
-#include <ifaddrs.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/host.h"
 #include "client/internal.h"
-
-struct server_name {
-	char host[200];
-	int port;
-};
 
 static struct target *add(struct target_list *list)
 {
@@ -30,7 +24,7 @@ static struct target *add(struct target_list *list)
 }
 
 static void add_network(struct target_list *list, const char *device, const char *options,
-			const struct server_name *name)
+			const struct host_name *name)
 {
 	struct target *target = add(list);
 	bool is_v6 = strchr(name->host, ':') != NULL;
@@ -56,7 +50,7 @@ static void add_shm(struct target_list *list, const char *device, const char *na
 }
 
 /* Every adapter; those that cannot be used are remembered with the reason. */
-static void add_verbs(struct target_list *list, const char *options, const struct server_name *name)
+static void add_verbs(struct target_list *list, const char *options, const struct host_name *name)
 {
 	struct rmr_device_entry entries[CLIENT_MAX_TARGETS];
 	size_t count = rmr_device_list(entries, CLIENT_MAX_TARGETS);
@@ -79,91 +73,19 @@ static void add_verbs(struct target_list *list, const char *options, const struc
 	}
 }
 
-/* "host", "host:port", "[v6]:port", "v6". */
-static int parse_host(const char *text, int port, struct server_name *name)
-{
-	const char *begin = text, *end, *colon;
-	size_t length;
-
-	name->port = port;
-	if (*text == '[') {
-		begin++;
-		end = strchr(text, ']');
-		if (!end || (end[1] && end[1] != ':'))
-			return error_set(RMR_BAD_ADDRESS, "\"%s\": [v6] or [v6]:port is meant?",
-					 text);
-		colon = end[1] ? end + 1 : NULL;
-	} else {
-		colon = strchr(text, ':');
-		if (colon && strchr(colon + 1, ':'))
-			colon = NULL;
-		end = colon ? colon : text + strlen(text);
-	}
-	length = (size_t)(end - begin);
-	if (length >= sizeof(name->host))
-		return error_set(RMR_BAD_ADDRESS, "a host name of %zu bytes", length);
-	memcpy(name->host, begin, length);
-	name->host[length] = 0;
-	if (!length)
-		strcpy(name->host, "localhost");
-	if (colon) {
-		char *rest;
-		long number = strtol(colon + 1, &rest, 10);
-
-		if (*rest || rest == colon + 1 || number < 1 || number > 65535)
-			return error_set(RMR_BAD_ADDRESS, "\"%s\": a port is a number up to 65535",
-					 text);
-		name->port = (int)number;
-	}
-	return RMR_OK;
-}
-
-static bool same_address(const struct sockaddr *a, const struct sockaddr *b)
-{
-	char first[NI_MAXHOST], second[NI_MAXHOST];
-	socklen_t length =
-		a->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-
-	return a->sa_family == b->sa_family &&
-	       getnameinfo(a, length, first, sizeof(first), NULL, 0, NI_NUMERICHOST) == 0 &&
-	       getnameinfo(b, length, second, sizeof(second), NULL, 0, NI_NUMERICHOST) == 0 &&
-	       strcmp(first, second) == 0;
-}
-
-/* Whether an address of this host is meant. */
-static bool is_this_host(const char *host)
-{
-	struct addrinfo *found = NULL;
-	struct ifaddrs *own = NULL;
-	bool is_own = false;
-
-	if (strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
-	    strcmp(host, "::1") == 0)
-		return true;
-	if (getaddrinfo(host, NULL, NULL, &found) != 0)
-		return false;
-	if (getifaddrs(&own) == 0) {
-		for (struct addrinfo *at = found; at; at = at->ai_next)
-			for (struct ifaddrs *mine = own; mine; mine = mine->ifa_next)
-				is_own |= mine->ifa_addr &&
-					  (mine->ifa_addr->sa_family == AF_INET ||
-					   mine->ifa_addr->sa_family == AF_INET6) &&
-					  same_address(at->ai_addr, mine->ifa_addr);
-		freeifaddrs(own);
-	}
-	freeaddrinfo(found);
-	return is_own;
-}
-
 /* A device that was named: "fault:shm" is reached like "shm". */
 static void add_named(struct target_list *list, const char *device, const char *options,
-		      const struct server_name *name)
+		      const struct host_name *name)
 {
 	const char *inner = strncmp(device, "fault:", 6) == 0 ? device + 6 : device;
 	char full[64];
 
 	if (strncmp(inner, "shm", 3) == 0) {
 		add_shm(list, device, NULL, name->port);
+		return;
+	}
+	if (strncmp(inner, "ofi", 3) == 0 && (!inner[3] || inner[3] == ':')) {
+		add_network(list, device, "", name);
 		return;
 	}
 	/* An adapter's bare name is enough. */
@@ -175,7 +97,7 @@ static void add_named(struct target_list *list, const char *device, const char *
 	add_network(list, full, strstr(full, ",socket") ? "" : options, name);
 }
 
-static int by_mode(conn_mode_t mode, const struct server_name *name, const char *device,
+static int by_mode(conn_mode_t mode, const struct host_name *name, const char *device,
 		   struct target_list *list)
 {
 	const char *options = mode == CONN_MODE_SOCKET ? ",socket" : "";
@@ -196,7 +118,7 @@ static int by_mode(conn_mode_t mode, const struct server_name *name, const char 
 		add_verbs(list, options, name);
 		break;
 	case CONN_MODE_AUTO:
-		if (is_this_host(name->host)) {
+		if (host_is_this(name->host)) {
 			add_shm(list, "shm", NULL, name->port);
 		} else {
 			struct target *target = add(list);
@@ -224,11 +146,26 @@ static const struct {
 	{"kv://", CONN_MODE_AUTO},
 };
 
+/* "ofi://host" and "ofi:tcp://host" name their device: takes it off. */
+static bool take_ofi(const char **server, char *device, size_t size)
+{
+	const char *mark = strstr(*server, "://");
+	size_t length = mark ? (size_t)(mark - *server) : 0;
+
+	if (strncmp(*server, "ofi", 3) != 0 || length < 3 || length >= size ||
+	    ((*server)[3] != ':' || length == 4))
+		return false;
+	snprintf(device, size, "%.*s", (int)length, *server);
+	*server = mark + 3;
+	return true;
+}
+
 int targets_find(conn_mode_t mode, const char *server, int port, const char *device,
 		 struct target_list *list)
 {
-	struct server_name name;
+	struct host_name name;
 	enum rmr_status status;
+	char by_ofi[56];
 
 	list->count = 0;
 	if (port == 0)
@@ -250,6 +187,8 @@ int targets_find(conn_mode_t mode, const char *server, int port, const char *dev
 			shm_name, port);
 		return KV_OK;
 	}
+	if (take_ofi(&server, by_ofi, sizeof(by_ofi)))
+		device = by_ofi;
 	for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++) {
 		size_t length = strlen(schemes[i].prefix);
 
@@ -261,11 +200,12 @@ int targets_find(conn_mode_t mode, const char *server, int port, const char *dev
 	}
 	if (strstr(server, "://")) {
 		error_set(RMR_BAD_ADDRESS,
-			  "\"%s\": known are shm:, tcp://, verbs://, verbs+socket:// and kv://",
+			  "\"%s\": known are shm:, tcp://, verbs://, verbs+socket://, ofi:...:// "
+			  "and kv://; programs that speak gRPC take http:// and https://",
 			  server);
 		return KV_INVALID;
 	}
-	status = parse_host(server, port, &name);
+	status = host_parse(server, port, &name);
 	if (status == RMR_OK)
 		status = by_mode(mode, &name, device, list);
 	return status == RMR_OK ? KV_OK : KV_INVALID;

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "client/internal.h"
 
-#define TURN_BATCH     16
+#define TURN_BATCH     16u
 #define MIN_BACKOFF_MS 5u
 #define MAX_BACKOFF_MS 500u
 /* A link that did not live longer counts as an attempt that failed. */
@@ -71,6 +71,7 @@ static void handle_message(struct kv_client *client, const struct rmr_completion
 	const char *wrong = kv_decode_reply(completion->data, completion->length, &view);
 
 	if (wrong) {
+		link->is_deaf = true;
 		link_lose(link, wrong);
 		return;
 	}
@@ -78,6 +79,7 @@ static void handle_message(struct kv_client *client, const struct rmr_completion
 		char text[200];
 
 		link->said_goodbye = true;
+		link->is_deaf = true;
 		snprintf(text, sizeof(text), "the server says: %.*s",
 			 (int)MIN(view.value_length, 150u),
 			 view.value ? (const char *)view.value : "it stops");
@@ -86,6 +88,7 @@ static void handle_message(struct kv_client *client, const struct rmr_completion
 	}
 	call = client->by_id[view.header.id % client->id_slots];
 	if (!call || call->request.id != view.header.id || call->request.op != view.header.op) {
+		link->is_deaf = true;
 		link_lose(link, "a reply to no request of ours");
 		return;
 	}
@@ -123,7 +126,7 @@ static void handle(struct kv_client *client, const struct rmr_completion *comple
 		/* There is no message then; that the link is lost is told next. */
 		if (completion->status != RMR_OK)
 			break;
-		if (!link->is_lost)
+		if (!link->is_deaf)
 			handle_message(client, completion);
 		link_release_spent(link);
 		link->spent = completion->data;
@@ -134,6 +137,7 @@ static void handle(struct kv_client *client, const struct rmr_completion *comple
 		handle_read(client, completion);
 		break;
 	case RMR_OP_DISCONNECT:
+		link->is_over = true;
 		link_lose(link, "the server closed it, or died");
 		break;
 	default:
@@ -184,8 +188,31 @@ static void call_lost(struct kv_client *client, struct call *call, const struct 
 	call->state = CALL_BEGUN;
 }
 
+/* A post, or a message, may tell that the link is lost while answers that came before, and atomics
+ * that are done, lie in the queue. They count: what they tell of was done. A server that does not
+ * stop talking is not listened to for longer than it can have to say. */
+static void take_arrived(struct kv_client *client)
+{
+	struct rmr_completion completions[TURN_BATCH];
+	struct link *link = client->link;
+	/* For each call a reply and a READ, each way some to spare. */
+	unsigned left = 4 * client->window + 64;
+	int count = 1;
+
+	client->turning++;
+	while (!link->is_over && count > 0 && left) {
+		link_release_spent(link);
+		count = rmr_poll(link->queue, completions, (int)MIN(left, TURN_BATCH));
+		for (int i = 0; i < count; i++)
+			handle(client, &completions[i]);
+		left -= (unsigned)MAX(count, 0);
+	}
+	client->turning--;
+}
+
 void calls_after_loss(struct kv_client *client)
 {
+	take_arrived(client);
 	log_debug("lost the connection: %s", client->link->reason);
 	if (clock_now_ns() - client->link->opened_ns < SHORT_LIFE_NS)
 		client_back_off(client);
@@ -279,6 +306,14 @@ void call_turn(struct kv_client *client, int timeout_ms)
 	for (int i = 0; i < count; i++)
 		handle(client, &completions[i]);
 	client->turning--;
+	draw_consequences(client);
+}
+
+void call_take_arrived(struct kv_client *client)
+{
+	if (!client->link)
+		return;
+	take_arrived(client);
 	draw_consequences(client);
 }
 

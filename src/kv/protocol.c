@@ -77,6 +77,13 @@ const char *kv_op_name(unsigned op)
 	return names[op];
 }
 
+static bool key_is_possible(unsigned op, size_t length)
+{
+	if (kv_op_has_key(op))
+		return length >= 1 && length <= KV_MAX_KEY;
+	return op == KV_OP_SCAN ? length <= KV_MAX_KEY : length == 0;
+}
+
 const char *kv_decode_request(const void *message, size_t length, struct kv_request_view *view)
 {
 	struct kv_request *header = &view->header;
@@ -87,8 +94,7 @@ const char *kv_decode_request(const void *message, size_t length, struct kv_requ
 	memcpy(header, bytes, sizeof(*header));
 	if (!kv_op_is_request(header->op))
 		return "an unknown request";
-	if (kv_op_has_key(header->op) ? header->key_length < 1 || header->key_length > KV_MAX_KEY
-				      : header->key_length != 0)
+	if (!key_is_possible(header->op, header->key_length))
 		return "a key of impossible length";
 	if (header->touch_count > KV_MAX_TOUCHES)
 		return "too many touches";

@@ -175,6 +175,7 @@ enum kv_request_flag {
 	KV_PUSH = 1 << 0,	/* GET: into our buffer if it is too long for the reply */
 	KV_FINAL = 1 << 1,	/* PUT_PIECE: the last one */
 	KV_CONDITION_SHIFT = 2, /* PUT, PUT_BEGIN, PUT_PULL: two bits, enum kv_condition */
+	KV_GO_BEHIND = 1 << 4,	/* SCAN: the client knows what KV_AMONG means */
 };
 
 struct kv_request {
@@ -202,6 +203,8 @@ struct kv_request {
 enum kv_reply_flag {
 	KV_HAS_VALUE = 1 << 0, /* it follows: of KV_OK a value, else a text that says why */
 	KV_PUSHED = 1 << 1,    /* GET: it is in our buffer */
+	KV_AMONG = 1 << 2,     /* SCAN: more keys lie at the cursor's place. Ask with that cursor
+				* and, as the request's key, the key of the last entry */
 };
 
 struct kv_reply {
@@ -248,7 +251,7 @@ static_assert(sizeof(struct kv_scan_entry) == 32, "wire");
 /* What a request has beside key and value, at most. */
 #define KV_REQUEST_EXTRA (sizeof(struct kv_request) + KV_MAX_TOUCHES * sizeof(struct kv_touch))
 /* Every key must fit into a SEND, and two keys of a scan into a reply: so many may have to be told
- * together (store_scan). */
+ * together to a client that does not know KV_GO_BEHIND. */
 #define KV_MIN_EAGER KV_MAX_KEY
 #define KV_MIN_REPLY                                                                               \
 	(sizeof(struct kv_reply) + 2 * (sizeof(struct kv_scan_entry) + (size_t)KV_MAX_KEY))
@@ -319,6 +322,7 @@ static inline bool kv_op_has_value(unsigned op)
 	       op == KV_OP_PUT_PULL;
 }
 
+/* Whether it always has one. A SCAN may have one, too: the key to go on behind. */
 bool kv_op_has_key(unsigned op);
 /* Whether it needs KV_CAN_WRITE. */
 bool kv_op_changes(unsigned op);

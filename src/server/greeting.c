@@ -126,7 +126,8 @@ static void welcome(struct session *session, const struct kv_secret *secret, boo
 	/* Through shared memory the server would read with its own hands, and could be held up for
 	 * ever by memory whose pages somebody else has to fill in. By verbs nobody asks for it, as
 	 * the client's memory would have to be registered first. */
-	if (writes && session->queue->path->kind == PATH_TCP)
+	if (writes &&
+	    (session->queue->path->kind == PATH_TCP || session->queue->path->kind == PATH_OFI))
 		session->capabilities |= KV_CAN_PULL;
 	grant(session, &message);
 	message.capabilities = session->capabilities;

@@ -27,6 +27,7 @@
 #include "base/list.h"
 #include "kv/auth.h"
 #include "kv/protocol.h"
+#include "server/embed.h"
 #include "store/store.h"
 
 #define SERVER_MAX_PATHS   16u
@@ -46,7 +47,7 @@
  * Paths: where clients come from (listen.c)
  */
 
-enum path_kind { PATH_SHM, PATH_TCP, PATH_VERBS, PATH_KINDS };
+enum path_kind { PATH_SHM, PATH_TCP, PATH_VERBS, PATH_OFI, PATH_KINDS };
 
 struct server_path {
 	enum path_kind kind;
@@ -175,6 +176,7 @@ struct worker {
 	uint32_t epoch;		 /* of the cells; read before anything is looked up */
 	uint64_t now_ms;	 /* store time */
 	struct session *touched; /* have something to be flushed */
+	bool is_alone;		 /* the request in hand came alone: its reply leaves at once */
 	struct session *over;	 /* to be closed at the end of the batch */
 	uint64_t next_check_ns;
 	bool unsettled;	     /* some session waits for something that has a deadline */
@@ -421,15 +423,11 @@ static inline enum store_condition request_condition(const struct kv_request *he
  * The server (server.c, options.c, listen.c, acceptor.c, housekeeper.c)
  */
 
-struct server_keys {
-	struct kv_secret write; /* to read and write; length 0: everybody may */
-	struct kv_secret read;	/* to read; length 0: there is none */
-};
-
 struct kv_server {
 	/* The keys may change while the server runs. */
 	pthread_mutex_t keys_lock;
 	struct server_keys keys;
+	atomic_uint keys_generation;
 
 	/* Constant after create. The strings are gone: listen_plan() has used them. */
 	struct kv_server_options options;
@@ -442,7 +440,8 @@ struct kv_server {
 	uint64_t max_value;
 	struct server_path paths[SERVER_MAX_PATHS];
 	unsigned path_count;
-	bool verbs_wanted; /* one of them must work */
+	bool verbs_wanted;	      /* one of them must work */
+	struct server_path *counting; /* by whose adapter all change cells; NULL: by the CPU */
 
 	struct worker *workers; /* NULL: not started */
 	unsigned worker_count;
@@ -477,9 +476,6 @@ __attribute__((cold)) int server_fail_rmr(enum rmr_status status);
 
 /* Fills in defaults and checks. Reads the keys. */
 int options_take(struct kv_server *server, const struct kv_server_options *options);
-/* What the keys are now. Any thread. Wipe the copy. */
-void keys_copy(struct kv_server *server, struct server_keys *keys);
-void keys_wipe(struct server_keys *keys);
 
 /* memory.c: whether this machine has as much. */
 int memory_check(const struct kv_server_options *options);
@@ -491,6 +487,10 @@ int memory_progress(const struct kv_server *server, const char *what, uint64_t d
 
 /* Finds out which paths there are to be, and opens their devices. */
 int listen_plan(struct kv_server *server, const struct kv_server_options *options);
+/* Decides by what the cells of counters are changed: after listen_plan(), before the store. */
+void listen_choose_counting(struct kv_server *server);
+/* Whether clients of that path may do so by themselves. */
+bool listen_path_counts(const struct kv_server *server, const struct server_path *path);
 /* Registers the store's memory with each device. */
 int listen_register(struct kv_server *server);
 /* Opens listeners; some may fail. */

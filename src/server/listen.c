@@ -5,8 +5,8 @@
  * start is quick; listeners come and go with start and stop. What was not asked for by name and
  * does not work is left out, with its reason, which kv_server_paths() tells.
  *
- * All paths share one port number. If none was given, tcp (or verbs by socket, which needs a TCP
- * port as well) picks one, so it listens first; shm has it in its name, "kv-12345".
+ * All paths share one port number. If none was given, tcp (or verbs by socket or ofi, which need a
+ * TCP port as well) picks one, so it listens first; shm has it in its name, "kv-12345".
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,10 +62,32 @@ static void path_close(struct server_path *path)
 	path->device = NULL;
 }
 
-static bool has_good_atomics(const struct server_path *path)
+/* Which clients may change the cells of counters by themselves: all who are atomic with the CPU.
+ * Or, where there is an adapter that is atomic with itself alone, as most are, the clients of this
+ * one adapter: then we too go through it (swap_cell in server.c), for its clients gain most by not
+ * asking. */
+void listen_choose_counting(struct kv_server *server)
+{
+	for (unsigned i = 0; i < server->path_count && !server->options.counters_by_cpu; i++) {
+		struct server_path *path = &server->paths[i];
+		unsigned has;
+
+		if (!path->device || path->kind != PATH_VERBS)
+			continue;
+		has = path->info->capabilities & (RMR_CAP_ATOMIC | RMR_CAP_ATOMIC_CPU);
+		if (has == RMR_CAP_ATOMIC) {
+			server->counting = path;
+			return;
+		}
+	}
+}
+
+bool listen_path_counts(const struct kv_server *server, const struct server_path *path)
 {
 	unsigned needed = RMR_CAP_ATOMIC | RMR_CAP_ATOMIC_CPU;
 
+	if (server->counting)
+		return path == server->counting;
 	return (path->info->capabilities & needed) == needed;
 }
 
@@ -75,7 +97,7 @@ static enum rmr_status path_register(struct kv_server *server, struct server_pat
 		rmr_region_open(path->device, rmr_arena_base(server->arena),
 				rmr_arena_size(server->arena), RMR_READ, &path->arena);
 
-	if (status != RMR_OK || !has_good_atomics(path))
+	if (status != RMR_OK || !listen_path_counts(server, path))
 		return status;
 	return rmr_region_open(path->device, rmr_arena_base(server->cells_arena),
 			       rmr_arena_size(server->cells_arena), RMR_ATOMIC, &path->cells);
@@ -151,13 +173,14 @@ static void note_port(struct kv_server *server, const struct server_path *path)
 		server->port = atoi(colon + 1);
 }
 
-/* The tcp path that has the port which verbs by socket wants, too: callers of both come in there.
+/* The tcp path that has the port which verbs by socket, or ofi, wants, too: callers of both come in
+ * there.
  * NULL: there is none. */
 static struct rmr_listener *find_host(struct kv_server *server, const struct server_path *path)
 {
 	char wanted[2 * SERVER_ADDRESS], address[2 * SERVER_ADDRESS];
 
-	if (path->kind != PATH_VERBS || !path->by_socket)
+	if (path->kind != PATH_OFI && (path->kind != PATH_VERBS || !path->by_socket))
 		return NULL;
 	find_address(server, path, wanted);
 	for (unsigned i = 0; i < server->path_count; i++) {
@@ -232,6 +255,8 @@ static int path_listen(struct kv_server *server, struct server_path *path)
 /* In which order: who picks the port comes first, and those who share it next. */
 static unsigned turn_of(const struct server_path *path)
 {
+	if (path->kind == PATH_OFI)
+		return 1;
 	if (path->kind == PATH_VERBS)
 		return path->by_socket ? 1 : 2;
 	return path->kind == PATH_TCP ? 0 : 3;

@@ -2,6 +2,7 @@
  * Which paths there are to be: from the list that the program gave, or all that the machine has.
  *
  *	shm | shm:NAME | tcp | tcp://HOST[:PORT] | verbs | verbs:ADAPTER[,socket][,gid=3]...
+ *	ofi | ofi:PROVIDER[:DOMAIN] | ofi:PROVIDER://HOST[:PORT]
  *
  * A comma separates items, and also a verbs adapter from its options: what cannot be an item by
  * itself belongs to the adapter before it. "fault:" before an item is for tests. Opens nothing.
@@ -97,7 +98,8 @@ static int bad_item(const char *item)
 {
 	return server_fail(KV_INVALID,
 			   "cannot listen at '%s'; write shm, shm:NAME, tcp, tcp://HOST:PORT, "
-			   "verbs or verbs:ADAPTER[,socket], with commas between them",
+			   "verbs, verbs:ADAPTER[,socket] or ofi:PROVIDER, with commas between "
+			   "them",
 			   item);
 }
 
@@ -123,6 +125,26 @@ static int add_simple(struct kv_server *server, const char *item, const char *pl
 	return KV_OK;
 }
 
+/* By libfabric: the device's name, and perhaps an address of its own. */
+static int add_ofi(struct kv_server *server, const char *item, const char *plain)
+{
+	const char *mark = strstr(plain, "://"), *address = mark ? mark + 3 : "";
+	char name[sizeof(server->paths[0].name)];
+	struct server_path *path;
+
+	if ((plain[3] && plain[3] != ':') || strcmp(plain, "ofi:") == 0 || (mark && !*address) ||
+	    mark == plain + 4)
+		return bad_item(item);
+	snprintf(name, sizeof(name), "%.*s", mark ? (int)(mark - item) : (int)sizeof(name) - 1,
+		 item);
+	path = add_path(server, PATH_OFI, name);
+	if (!path || strlen(address) >= sizeof(path->address))
+		return server_fail(KV_INVALID, "'%s': too many paths, or too long a name", item);
+	snprintf(path->address, sizeof(path->address), "%s", address);
+	path->named = true;
+	return KV_OK;
+}
+
 static int add_item(struct kv_server *server, const struct kv_server_options *options,
 		    const char *item)
 {
@@ -136,6 +158,8 @@ static int add_item(struct kv_server *server, const struct kv_server_options *op
 		return add_adapter(server, item, true);
 	if (strncmp(plain, "shm", 3) == 0 || strncmp(plain, "tcp", 3) == 0)
 		return add_simple(server, item, plain);
+	if (strncmp(plain, "ofi", 3) == 0)
+		return add_ofi(server, item, plain);
 	return bad_item(item);
 }
 

@@ -260,19 +260,27 @@ void operation_scan(struct exchange *exchange)
 {
 	const struct kv_request *header = &exchange->view.header;
 	uint64_t keys = header->place < SCAN_MOST ? header->place : SCAN_MOST;
+	size_t one = sizeof(struct kv_scan_entry) + KV_MAX_KEY;
+	bool can_go_behind = header->flags & KV_GO_BEHIND, is_among;
 
-	if (!exchange_has_room(exchange, KV_MIN_REPLY - sizeof(struct kv_reply)))
+	if (!exchange_has_room(exchange, can_go_behind ? one : 2 * one))
 		return;
 	exchange->reply->flags = KV_HAS_VALUE;
 	exchange->reply->number = header->argument;
 	exchange->reply->server_time_ms = store_clock_ms(exchange->worker->server->store);
-	store_scan(exchange->store, &exchange->reply->number, keys ? keys : 1, add_entry, exchange);
-	/* Keys of one place are told together. Two of the longest always fit; that three of them
-	 * share bucket and tag is as good as impossible, but then it must not go on for ever. */
-	if (!exchange->length && exchange->reply->number &&
-	    exchange->reply->number == header->argument)
+	is_among = store_scan_behind(exchange->store, header->key_length ? exchange->key : NULL,
+				     header->key_length, &exchange->reply->number, keys ? keys : 1,
+				     add_entry, exchange);
+	if (!is_among)
+		return;
+	/* A client that cannot say behind which key begins with the first of this place again. Of
+	 * the longest two fit; with three it must not go on for ever. */
+	if (can_go_behind)
+		exchange->reply->flags |= KV_AMONG;
+	else if (exchange->reply->number == header->argument)
 		exchange_fail(exchange, KV_INTERNAL,
-			      "the keys of one place do not fit into a reply");
+			      "so many keys share a place that they do not fit into a reply; a "
+			      "newer client can be told of them");
 }
 
 void operation_flush(struct exchange *exchange)

@@ -120,6 +120,8 @@ int kv_server_read_keys(kv_server_t *server, const char *key_file, const char *r
 	if (status == KV_OK) {
 		pthread_mutex_lock(&server->keys_lock);
 		server->keys = keys;
+		/* Release: who sees the number finds these keys, or newer ones. */
+		atomic_fetch_add_explicit(&server->keys_generation, 1, memory_order_release);
 		pthread_mutex_unlock(&server->keys_lock);
 	}
 	keys_wipe(&keys);

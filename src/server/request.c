@@ -64,6 +64,8 @@ int exchange_status(enum store_status status)
 		return KV_OUT_OF_RANGE;
 	case STORE_TOO_MANY_PINS:
 		return KV_BUSY;
+	case STORE_UNKNOWN:
+		return KV_UNKNOWN;
 	}
 	return KV_INTERNAL;
 }

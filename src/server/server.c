@@ -59,15 +59,39 @@ int server_fail_rmr(enum rmr_status status)
 /* Whether some client can be given the cells. */
 static bool cells_are_shared(const struct kv_server *server)
 {
-	unsigned needed = RMR_CAP_ATOMIC | RMR_CAP_ATOMIC_CPU;
-
 	for (unsigned i = 0; i < server->path_count; i++) {
 		const struct server_path *path = &server->paths[i];
 
-		if (path->device && (path->info->capabilities & needed) == needed)
+		if (path->device && listen_path_counts(server, path))
 			return true;
 	}
 	return false;
+}
+
+/* store_options.cell_swap, where an adapter has to do it. Any worker. */
+static bool swap_cell(void *argument, uint64_t cell, int64_t expected, int64_t desired,
+		      int64_t *found)
+{
+	struct kv_server *server = argument;
+	_Atomic int64_t *cells = rmr_arena_base(server->cells_arena);
+	enum rmr_status status = RMR_NO_DEVICE;
+	uint64_t before;
+
+	if (server->counting->cells)
+		status = rmr_region_compare_swap(server->counting->cells, cell * sizeof(*cells),
+						 (uint64_t)expected, (uint64_t)desired, &before);
+	if (status == RMR_OK) {
+		*found = (int64_t)before;
+		return true;
+	}
+	if (status != RMR_NO_DEVICE) {
+		log_warn_limited("a counter could not be changed: %s", rmr_error_message());
+		return false;
+	}
+	/* Without its adapter nobody else can reach the cells. */
+	*found = expected;
+	(void)atomic_compare_exchange_strong(&cells[cell], found, desired);
+	return true;
 }
 
 static enum rmr_status open_store(struct kv_server *server)
@@ -79,6 +103,8 @@ static enum rmr_status open_store(struct kv_server *server)
 		.cells = rmr_arena_base(server->cells_arena),
 		.cells_size = (size_t)server->options.counters * sizeof(uint64_t),
 		.cells_are_private = !cells_are_shared(server),
+		.cell_swap = server->counting ? swap_cell : NULL,
+		.cell_argument = server,
 		.on_full = server->options.reject ? STORE_REJECT : STORE_EVICT,
 		.zero_freed = server->options.zero_freed,
 	};
@@ -114,6 +140,7 @@ int kv_server_create(const kv_server_options_t *options, kv_server_t **result)
 	if (status == KV_OK)
 		status = memory_open(server);
 	if (status == KV_OK) {
+		listen_choose_counting(server);
 		opened = open_store(server);
 		status = opened == RMR_OK ? listen_register(server) : server_fail_rmr(opened);
 	}

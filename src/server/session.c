@@ -187,8 +187,9 @@ static void post(struct session *session, struct reply *reply, size_t length, bo
 	struct server_queue *queue = session->queue;
 	/* Whoever pushed a value waits for the end of it. */
 	bool is_inline = length <= queue->max_inline && !reply->view.item;
+	bool is_held = !session->worker->is_alone;
 	struct rmr_work work = {.op = RMR_OP_SEND,
-				.flags = RMR_MORE,
+				.flags = is_held ? RMR_MORE : 0,
 				.source = reply->bytes,
 				.length = length,
 				.region = reply->region};
@@ -211,7 +212,8 @@ static void post(struct session *session, struct reply *reply, size_t length, bo
 		let_fly(session, reply);
 	counter_add(&session->worker->counters.bytes_out, (int64_t)length);
 	if (posted == 1) {
-		touch(session);
+		if (is_held)
+			touch(session);
 		return;
 	}
 	if (posted == 0)

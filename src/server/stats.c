@@ -82,6 +82,7 @@ static const char *const kind_names[PATH_KINDS] = {
 	[PATH_SHM] = "shm",
 	[PATH_TCP] = "tcp",
 	[PATH_VERBS] = "verbs",
+	[PATH_OFI] = "ofi",
 };
 
 /* All of it; by path, if there were any; and how long they took lately, if some were timed. */

@@ -195,10 +195,10 @@ static inline void handle(struct server_queue *queue, const struct rmr_completio
 	case RMR_OP_RECV:
 		if (completion->status != RMR_OK)
 			break;
-		received(session, completion);
 		/* Somebody waits for the reply, and nobody for the buffer. */
-		if (is_alone)
-			sessions_flush(session->worker);
+		session->worker->is_alone = is_alone;
+		received(session, completion);
+		session->worker->is_alone = false;
 		rmr_recv_release(queue->queue, completion->data);
 		break;
 	case RMR_OP_RECV_IMM:

@@ -139,6 +139,30 @@ static void answer_put(struct player *player, uint32_t id)
 	}
 }
 
+/* One key, and more that lie there; and when asked for these, nothing but that there are more. */
+static void answer_scan(struct player *player, const struct kv_request_view *view)
+{
+	struct {
+		struct kv_reply header;
+		struct kv_scan_entry entry;
+		char key[8];
+	} reply = {.header = {.op = KV_OP_SCAN,
+			      .flags = KV_HAS_VALUE | KV_AMONG,
+			      .id = view->header.id,
+			      .cells_epoch = player->epoch,
+			      .number = 1},
+		   .entry = {.version = VERSION, .key_length = 3},
+		   .key = "key"};
+
+	CHECK(view->header.flags & KV_GO_BEHIND);
+	if (view->header.key_length) {
+		CHECK_EQ(view->header.argument, 1);
+		CHECK_EQ(view->header.key_length, 3);
+		CHECK_MEM(view->key, "key", 3);
+	}
+	say(player, &reply, view->header.key_length ? sizeof(reply.header) : sizeof(reply));
+}
+
 static void answer(struct player *player, const struct rmr_completion *done)
 {
 	struct kv_request_view view;
@@ -161,6 +185,8 @@ static void answer(struct player *player, const struct rmr_completion *done)
 		CHECK_MEM(view.key, "keyvalue", 8);
 		atomic_fetch_add(&player->puts, 1);
 		answer_put(player, view.header.id);
+	} else if (view.header.op == KV_OP_SCAN) {
+		answer_scan(player, &view);
 	} else {
 		struct kv_reply reply = {
 			.op = view.header.op, .id = view.header.id, .cells_epoch = player->epoch};
@@ -330,10 +356,30 @@ static void test_stop_between_puts(void)
 	stop(&player, client);
 }
 
+static void see_nothing(void *context, const void *key, size_t key_length, const kv_info_t *info)
+{
+	(void)context, (void)key, (void)key_length, (void)info;
+	TEST_FAIL("a key of a scan that went wrong");
+}
+
+/* A server that says that there is more, and tells nothing: that is no scan. */
+static void test_scan_without_end(void)
+{
+	struct player player;
+	kv_client_t *client = start(&player, 0);
+	uint64_t cursor = 0;
+
+	CHECK_EQ(kv_client_scan(client, &cursor, 10, see_nothing, NULL), KV_PROTOCOL);
+	CHECK_CONTAINS(kv_client_error(client), "does not go on");
+	CHECK_EQ(cursor, 0);
+	stop(&player, client);
+}
+
 static const struct test tests[] = {
 	{"answers", test_answers},
 	{"one_answer_too_many", test_one_answer_too_many},
 	{"stop_between_puts", test_stop_between_puts},
+	{"scan_without_end", test_scan_without_end},
 };
 
 int main(int argc, char **argv)

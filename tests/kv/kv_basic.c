@@ -125,9 +125,7 @@ static void test_counters(void)
 	CHECK_EQ(number, 5);
 	CHECK_KV(client, kv_client_incr(client, KEY("n"), -7, &number), KV_OK);
 	CHECK_EQ(number, -2);
-	/* Soft-RoCE's atomics are none for the processor: there the server is asked. */
-	if (strncmp(setup.device, "verbs", 5) != 0)
-		CHECK_EQ(kv_client_last_path(client), KV_PATH_ATOMIC);
+	CHECK_EQ(kv_client_last_path(client), KV_PATH_ATOMIC);
 	CHECK_KV(other, kv_client_fetch_add(other, KEY("n"), 10, &number), KV_OK);
 	CHECK_EQ(number, -2);
 	CHECK_KV(other, kv_client_counter_cas(other, KEY("n"), 8, 100, &number), KV_OK);
@@ -447,7 +445,8 @@ static void test_five_calls(void)
 	if (setup_is_shm())
 		snprintf(address, sizeof(address), "shm:kv-%d", server.port);
 	else
-		snprintf(address, sizeof(address), "tcp://%s:%d", setup.host, server.port);
+		snprintf(address, sizeof(address), "%s://%s:%d", setup.device, setup.host,
+			 server.port);
 	CHECK_EQ(kv_open(address, &handle), 0);
 	CHECK_EQ(kv_set(handle, "key", "a value"), 0);
 	CHECK_EQ(kv_get(handle, "key", &value), 0);
@@ -459,6 +458,44 @@ static void test_five_calls(void)
 	CHECK_EQ(kv_close(handle), 0);
 	server_stop(&server);
 	CHECK_EQ(kv_open(address, &handle), 1);
+}
+
+/* What run_client() prints, to be looked at, and that it leaves nothing behind. */
+static void test_run_client(void)
+{
+	char address[300], output[4096], path[300];
+	struct server server;
+	kv_client_t *client;
+	size_t length;
+	FILE *file;
+
+	if (strncmp(setup.device, "fault", 5) == 0 || strncmp(setup.device, "verbs", 5) == 0)
+		TEST_SKIP("run_client() takes an address, not a device");
+	server_start(&server, NULL);
+	if (setup_is_shm())
+		snprintf(address, sizeof(address), "shm:kv-%d", server.port);
+	else
+		snprintf(address, sizeof(address), "%s://%s:%d", setup.device, setup.host,
+			 server.port);
+	snprintf(path, sizeof(path), "%s/output", test_tmpdir());
+	CHECK(freopen(path, "w", stdout) != NULL);
+	CHECK_EQ(run_client(address), 0);
+	client = client_open(&server, NULL);
+	CHECK_EQ(client_figure(client, "items"), 0);
+	kv_client_destroy(client);
+	server_stop(&server);
+	CHECK_EQ(run_client(address), 1);
+	fflush(stdout);
+	file = fopen(path, "r");
+	CHECK(file != NULL);
+	length = fread(output, 1, sizeof(output) - 1, file);
+	output[length] = 0;
+	fclose(file);
+	CHECK_CONTAINS(output, "not there, as it should be");
+	CHECK_CONTAINS(output, "8388608 bytes");
+	CHECK_CONTAINS(output, "all went well");
+	CHECK_CONTAINS(output, "failed: ");
+	CHECK(!strstr(output, "not what was set"));
 }
 
 static void test_wrong_arguments(void)
@@ -534,11 +571,84 @@ static void test_one_port_for_all(void)
 	}
 }
 
+/* Clients by two transports add to one counter at once, some by themselves and some by asking:
+ * whoever changes the cell otherwise than its owner thinks loses additions. */
+#define COUNTING_ADDS 400
+
+struct counting {
+	const struct server *server;
+	const char *device; /* NULL: as the setup says */
+	struct test_pipe pipe;
+};
+
+static void count_on(void *argument)
+{
+	struct counting *counting = argument;
+	const char *device = setup.device;
+	kv_client_t *client;
+	int64_t sum;
+
+	if (counting->device)
+		setup.device = counting->device;
+	client = client_open(counting->server, NULL);
+	setup.device = device;
+	test_signal(&counting->pipe, TEST_CHILD);
+	test_await(&counting->pipe, TEST_CHILD);
+	for (int i = 0; i < COUNTING_ADDS; i++)
+		CHECK_KV(client, kv_client_incr(client, KEY("n"), 1 + i % 3, &sum), KV_OK);
+	kv_client_destroy(client);
+}
+
+static void check_counting(bool by_cpu, enum kv_path path)
+{
+	char listen[128];
+	kv_server_options_t options = {.counters_by_cpu = by_cpu, .listen = listen};
+	struct counting countings[4] = {0};
+	pid_t pids[4];
+	struct server server;
+	kv_client_t *client;
+	int64_t sum, expected = 0;
+
+	snprintf(listen, sizeof(listen), "%s,shm", setup.device);
+	server_start(&server, &options);
+	for (int i = 0; i < 4; i++) {
+		countings[i].server = &server;
+		countings[i].device = i % 2 ? "shm" : NULL;
+		test_pipe_open(&countings[i].pipe);
+		pids[i] = test_spawn(count_on, &countings[i]);
+		test_await(&countings[i].pipe, TEST_PARENT);
+	}
+	for (int i = 0; i < 4; i++)
+		test_signal(&countings[i].pipe, TEST_PARENT);
+	for (int i = 0; i < 4; i++)
+		test_wait(pids[i]);
+	for (int i = 0; i < COUNTING_ADDS; i++)
+		expected += 4 * (1 + i % 3);
+	client = client_open(&server, NULL);
+	CHECK_KV(client, kv_client_incr(client, KEY("n"), 0, &sum), KV_OK);
+	CHECK_EQ(sum, expected);
+	CHECK_KV(client, kv_client_incr(client, KEY("n"), 0, &sum), KV_OK);
+	CHECK_EQ(kv_client_last_path(client), path);
+	kv_client_destroy(client);
+	server_stop(&server);
+}
+
+static void test_counters_by_all(void)
+{
+	bool by_adapter = strncmp(setup.device, "verbs", 5) == 0;
+
+	if (setup_is_shm())
+		TEST_SKIP("needs a second transport");
+	check_counting(false, KV_PATH_ATOMIC);
+	check_counting(true, by_adapter ? KV_PATH_INLINE : KV_PATH_ATOMIC);
+}
+
 const struct test basic_tests[] = {
 	{"put_get_delete", test_put_get_delete},
 	{"versions", test_versions},
 	{"time_to_live", test_time_to_live},
 	{"counters", test_counters},
+	{"counters_by_all", test_counters_by_all},
 	{"scan_flush_stats", test_scan_flush_stats},
 	{"update_and_alloc", test_update_and_alloc},
 	{"batches", test_batches},
@@ -546,6 +656,7 @@ const struct test basic_tests[] = {
 	{"order_of_stale_gets", test_order_of_stale_gets},
 	{"views", test_views},
 	{"five_calls", test_five_calls},
+	{"five_calls_by_run_client", test_run_client},
 	{"wrong_arguments", test_wrong_arguments},
 	{"one_port_for_all", test_one_port_for_all},
 	{0},

@@ -95,6 +95,10 @@ static void test_names(void)
 	check_target("shm:", 77, CONN_MODE_AUTO, "shm", "kv-77");
 	check_target("tcp://10.0.0.1", 0, CONN_MODE_AUTO, "tcp", "10.0.0.1:12345");
 	check_target("tcp://10.0.0.1:8", 9, CONN_MODE_AUTO, "tcp", "10.0.0.1:8");
+	check_target("ofi://10.0.0.1:8", 9, CONN_MODE_AUTO, "ofi", "10.0.0.1:8");
+	check_target("ofi:tcp://10.0.0.1", 9, CONN_MODE_AUTO, "ofi:tcp", "10.0.0.1:9");
+	check_target("ofi:efa:rdmap0s6-rdm://h", 9, CONN_MODE_SOCKET, "ofi:efa:rdmap0s6-rdm",
+		     "h:9");
 	check_target("10.0.0.1:8", 0, CONN_MODE_TCP, "tcp", "10.0.0.1:8");
 	check_target("[::1]:8", 0, CONN_MODE_TCP, "tcp", "[::1]:8");
 	check_target("::1", 8, CONN_MODE_TCP, "tcp", "[::1]:8");

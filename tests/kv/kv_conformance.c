@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <remora/fabric.h>
+
 #include "base/log.h"
 #include "fixture.h"
 
@@ -49,6 +51,20 @@ static int take_options(int argc, char **argv)
 	return to;
 }
 
+/* Opens the device once before the tests, which run in copies of this process: some load libraries
+ * that take their time. */
+static void warm_up(void)
+{
+	struct rmr_device_options options = {.fault_plan = setup.fault_plan};
+	struct rmr_device *device;
+
+	/* By verbs libfabric keeps files open that the kernel does not let a copy use. */
+	if (strncmp(setup.device, "ofi", 3) != 0 || strstr(setup.device, "verbs"))
+		return;
+	if (rmr_device_open(setup.device, &options, &device) == RMR_OK)
+		rmr_device_close(device);
+}
+
 int main(int argc, char **argv)
 {
 	static struct test tests[MAX_TESTS];
@@ -61,6 +77,7 @@ int main(int argc, char **argv)
 		setup.device = "shm";
 	if (!setup.host && !setup_is_shm())
 		setup.host = "127.0.0.1";
+	warm_up();
 	for (size_t i = 0; i < TEST_COUNT(tables); i++)
 		for (const struct test *test = tables[i]; test->name && count < MAX_TESTS; test++)
 			tests[count++] = *test;

@@ -45,6 +45,30 @@ static void test_requests(void)
 	CHECK(kv_decode_request(message, length, &view));
 }
 
+/* A key belongs to some operations, to others none; a scan may have one. */
+static void test_keys_where_they_belong(void)
+{
+	static const uint16_t lengths[] = {0, 1, KV_MAX_KEY, KV_MAX_KEY + 1};
+	static uint8_t message[sizeof(struct kv_request) + KV_MAX_KEY + 1], key[KV_MAX_KEY + 1];
+
+	for (unsigned op = KV_OP_GET; op < KV_OP_END_OF_REQUESTS; op++) {
+		bool may_have = kv_op_has_key(op) || op == KV_OP_SCAN;
+
+		for (size_t i = 0; i < TEST_COUNT(lengths); i++) {
+			struct kv_request header = {
+				.op = (uint8_t)op, .id = 1, .key_length = lengths[i]};
+			bool is_right = lengths[i] ? may_have && lengths[i] <= KV_MAX_KEY
+						   : !kv_op_has_key(op);
+			struct kv_request_view view;
+			size_t length;
+
+			length = (size_t)(kv_encode_request(message, &header, key, key, NULL) -
+					  message);
+			CHECK_EQ(!kv_decode_request(message, length, &view), is_right);
+		}
+	}
+}
+
 static void test_replies(void)
 {
 	struct kv_scan_entry entry = {.version = 1, .value_length = 2, .key_length = 11};
@@ -127,9 +151,9 @@ static void test_known_proof(void)
 }
 
 static const struct test tests[] = {
-	{"requests", test_requests},	   {"replies", test_replies},
-	{"greetings", test_greetings},	   {"proofs", test_proofs},
-	{"known_proof", test_known_proof},
+	{"requests", test_requests}, {"keys_where_they_belong", test_keys_where_they_belong},
+	{"replies", test_replies},   {"greetings", test_greetings},
+	{"proofs", test_proofs},     {"known_proof", test_known_proof},
 };
 
 int main(int argc, char **argv)

@@ -6,6 +6,7 @@
 
 #include "fixture.h"
 #include "server/raw.h"
+#include "store/collide.h"
 
 #define KEY(text) text, sizeof(text) - 1
 
@@ -85,23 +86,29 @@ static void test_server_without_key(void)
 	server_stop(&server);
 }
 
+static void enter(struct raw *raw, const struct server *server)
+{
+	char address[300];
+
+	if (setup_is_shm())
+		snprintf(address, sizeof(address), "kv-%d", server->port);
+	else
+		snprintf(address, sizeof(address), "%s:%d", setup.host, server->port);
+	raw_enter(raw, setup.device, address, NULL);
+}
+
 /* One forbidden operation on the store's memory, by a program that keeps to no rule of the client
  * library. Returns how it ended. */
 static enum rmr_status trespass(const struct server *server, enum rmr_op op)
 {
 	static _Alignas(64) uint8_t bytes[64] = "trespass";
 	struct rmr_work work = {.op = op, .local = bytes, .length = 64};
-	char address[300];
 	struct raw raw;
 	enum rmr_status status;
 
 	if (op != RMR_OP_WRITE)
 		work.length = 8;
-	if (setup_is_shm())
-		snprintf(address, sizeof(address), "kv-%d", server->port);
-	else
-		snprintf(address, sizeof(address), "%s:%d", setup.host, server->port);
-	raw_enter(&raw, setup.device, address, NULL);
+	enter(&raw, server);
 	CHECK_OK(rmr_remote_open(raw.conn, &raw.welcome.arena, &work.remote));
 	CHECK_OK(rmr_region_open(raw.device, bytes, sizeof(bytes), 0, &work.region));
 	if (strcmp(setup.device, "shm") == 0)
@@ -136,9 +143,70 @@ static void test_arena_cannot_be_written(void)
 	server_stop(&server);
 }
 
+#define COLLIDING 40u
+
+struct sight {
+	unsigned seen[COLLIDING], others;
+};
+
+static void see_key(void *context, const void *key, size_t key_length, const kv_info_t *info)
+{
+	struct sight *sight = context;
+	uint32_t number;
+
+	CHECK_EQ(info->length, 1);
+	if (key_length != KV_MAX_KEY) {
+		sight->others++;
+		return;
+	}
+	memcpy(&number, (const uint8_t *)key + sizeof(number), sizeof(number));
+	CHECK(number < COLLIDING);
+	sight->seen[number]++;
+}
+
+/* Somebody puts long keys that all have the same hash: a scan shows them, and the others. */
+static void test_scan_of_colliding_keys(void)
+{
+	static const size_t counts[] = {1, 10, 1000};
+	uint8_t key[KV_MAX_KEY];
+	struct server server;
+	kv_client_t *client;
+	struct raw raw;
+	uint64_t seed;
+
+	server_start(&server, NULL);
+	enter(&raw, &server);
+	seed = raw_hash_seed(&raw);
+	raw_close(&raw);
+	client = client_open(&server, NULL);
+	for (uint32_t i = 0; i < COLLIDING; i++) {
+		collide_key(key, seed, 'x', i);
+		CHECK_KV(client, kv_client_put(client, key, sizeof(key), "v", 1), KV_OK);
+		CHECK_KV(client, kv_client_put(client, &i, sizeof(i), "v", 1), KV_OK);
+	}
+	for (size_t i = 0; i < TEST_COUNT(counts); i++) {
+		struct sight sight = {0};
+		uint64_t cursor = 0;
+		unsigned calls = 0;
+
+		do {
+			CHECK_KV(client,
+				 kv_client_scan(client, &cursor, counts[i], see_key, &sight),
+				 KV_OK);
+			CHECK(++calls < 10 * COLLIDING);
+		} while (cursor);
+		for (unsigned j = 0; j < COLLIDING; j++)
+			CHECK(sight.seen[j] >= 1);
+		CHECK(sight.others >= COLLIDING);
+	}
+	kv_client_destroy(client);
+	server_stop(&server);
+}
+
 const struct test trust_tests[] = {
 	{"arena_cannot_be_written", test_arena_cannot_be_written},
 	{"keys", test_keys},
 	{"server_without_key", test_server_without_key},
+	{"scan_of_colliding_keys", test_scan_of_colliding_keys},
 	{0},
 };

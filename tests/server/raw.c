@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "harness/test.h"
+#include "store/layout.h"
 
 enum rmr_status raw_dial(struct raw *raw, const char *by, const char *address,
 			 const struct kv_introduction *introduction)
@@ -244,4 +245,21 @@ enum rmr_status raw_transfer(struct raw *raw, const struct rmr_work *work)
 	}
 	raw->is_gone |= done.op == RMR_OP_DISCONNECT;
 	return done.status;
+}
+
+uint64_t raw_hash_seed(struct raw *raw)
+{
+	struct store_header header = {0};
+	struct rmr_region *region;
+	struct rmr_remote *arena;
+
+	CHECK_OK(rmr_remote_open(raw->conn, &raw->welcome.arena, &arena));
+	CHECK_OK(rmr_region_open(raw->device, &header, sizeof(header), 0, &region));
+	CHECK_OK(raw_transfer(raw, &(struct rmr_work){.op = RMR_OP_READ,
+						      .local = &header,
+						      .length = sizeof(header),
+						      .region = region,
+						      .remote = arena}));
+	rmr_region_close(region);
+	return header.hash_seed;
 }

@@ -74,4 +74,7 @@ int raw_simple(struct raw *raw, unsigned op, const char *key, uint64_t argument)
 /* Transfers, and waits. The status of the completion. */
 enum rmr_status raw_transfer(struct raw *raw, const struct rmr_work *work);
 
+/* The seed of the store's hashes, from its memory: what somebody needs to make keys collide. */
+uint64_t raw_hash_seed(struct raw *raw);
+
 #endif

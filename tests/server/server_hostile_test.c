@@ -485,7 +485,7 @@ static size_t make_request(struct raw *raw, struct test_rng *rng, uint8_t *messa
 {
 	struct kv_request header = {
 		.op = (uint8_t)(KV_OP_GET + test_rng_below(rng, KV_OP_END_OF_REQUESTS - KV_OP_GET)),
-		.flags = (uint8_t)test_rng_below(rng, 16),
+		.flags = (uint8_t)test_rng_below(rng, 32),
 		.id = raw->next_id++,
 		.version = test_rng_below(rng, 4),
 		.argument = test_rng_below(rng, 2) ? test_rng_below(rng, 300) : test_rng_next(rng),
@@ -495,6 +495,8 @@ static size_t make_request(struct raw *raw, struct test_rng *rng, uint8_t *messa
 	size_t length;
 
 	header.key_length = kv_op_has_key(header.op) ? 1 : 0;
+	if (header.op == KV_OP_SCAN)
+		header.key_length = (uint16_t)test_rng_below(rng, 2);
 	header.value_length = test_rng_below(rng, sizeof(bytes));
 	header.touch_count = (uint16_t)test_rng_below(rng, 3);
 	bytes[0] = (uint8_t)('a' + test_rng_below(rng, 4));

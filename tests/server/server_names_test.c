@@ -8,7 +8,7 @@
 /* Each path as "kind name address flags", with ';' behind it. */
 static void check_list(const char *list, bool socket_mode, const char *expected)
 {
-	static const char *const kinds[] = {"shm", "tcp", "verbs"};
+	static const char *const kinds[] = {"shm", "tcp", "verbs", "ofi"};
 	struct kv_server_options options = {.listen = list, .socket_mode = socket_mode};
 	static struct kv_server server;
 	char text[1024] = "";
@@ -52,6 +52,11 @@ static void test_right(void)
 	check_list("verbs:a,gid=3,socket,verbs:b", false,
 		   "verbs verbs:a,gid=3,socket - named socket;verbs verbs:b - named;");
 	check_list("tcp,verbs:a,cm,gid=1", false, "tcp tcp - named;verbs verbs:a,gid=1 - named;");
+	check_list("ofi", false, "ofi ofi - named;");
+	check_list("ofi:tcp,tcp", false, "ofi ofi:tcp - named;tcp tcp - named;");
+	check_list("ofi:efa:rdmap0s6-rdm", false, "ofi ofi:efa:rdmap0s6-rdm - named;");
+	check_list("ofi:tcp://10.0.0.1:7", false, "ofi ofi:tcp 10.0.0.1:7 named;");
+	check_list("ofi://h", false, "ofi ofi h named;");
 	check_list("fault:shm,fault:tcp", false, "shm fault:shm - named;tcp fault:tcp - named;");
 }
 
@@ -65,17 +70,9 @@ static void test_socket_mode(void)
 static void test_wrong(void)
 {
 	static const char *const wrong[] = {
-		"",
-		",",
-		"pigeon",
-		"shm:",
-		"tcp:",
-		"tcp:h:1",
-		"tcp://",
-		"shm,socket",
-		"shmem",
-		"tcp,gid=3",
-		"verbs:a,tcp,socket",
+		"",	      ",",	    "pigeon", "ofi:",	   "ofitcp",
+		"ofi:tcp://", "ofi:://h",   "shm:",   "tcp:",	   "tcp:h:1",
+		"tcp://",     "shm,socket", "shmem",  "tcp,gid=3", "verbs:a,tcp,socket",
 		"socket",
 	};
 

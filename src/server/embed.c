@@ -1,0 +1,54 @@
+/* Embedding: the few things of a server that the layer above uses. Any thread. */
+#include "server/embed.h"
+
+#include "server/internal.h"
+
+struct store *server_store(const struct kv_server *server)
+{
+	return server->store;
+}
+
+struct rmr_arena *server_arena(const struct kv_server *server)
+{
+	return server->arena;
+}
+
+uint64_t server_max_value(const struct kv_server *server)
+{
+	return server->max_value;
+}
+
+const char *server_node_id(const struct kv_server *server)
+{
+	return server->node_id;
+}
+
+uint64_t server_instance(const struct kv_server *server)
+{
+	return server->instance;
+}
+
+const char *server_address(const struct kv_server *server)
+{
+	return server->address;
+}
+
+bool server_takes_any_user(const struct kv_server *server)
+{
+	return server->options.any_user;
+}
+
+const char *server_device_name(const struct kv_server *server, unsigned number)
+{
+	for (unsigned i = 0; i < server->path_count; i++) {
+		if (server->paths[i].device && number-- == 0)
+			return server->paths[i].name;
+	}
+	return NULL;
+}
+
+unsigned server_keys_generation(const struct kv_server *server)
+{
+	/* Acquire: pairs with the release in kv_server_read_keys. */
+	return atomic_load_explicit(&server->keys_generation, memory_order_acquire);
+}

@@ -1,0 +1,44 @@
+/*
+ * What the layer above may use of a server besides its public functions: the store, its memory, and
+ * who may do what. Everything is constant while the server exists, but for the keys.
+ */
+#ifndef SERVER_EMBED_H
+#define SERVER_EMBED_H
+
+#include <remora/fabric.h>
+#include <remora/server.h>
+
+#include "kv/auth.h"
+#include "store/store.h"
+
+/* Who wants to work on it opens a store_worker of its own, and closes it before the server is
+ * destroyed. */
+struct store *server_store(const struct kv_server *server);
+/* The memory that all values lie in: to be registered with devices. Peers may only read it. */
+struct rmr_arena *server_arena(const struct kv_server *server);
+/* The longest value that could ever be there. */
+uint64_t server_max_value(const struct kv_server *server);
+/* "": none was given. */
+const char *server_node_id(const struct kv_server *server);
+/* A random number, of this server and no other. */
+uint64_t server_instance(const struct kv_server *server);
+/* The host of its options, "*": every one. */
+const char *server_address(const struct kv_server *server);
+/* shm: clients of other users, too. */
+bool server_takes_any_user(const struct kv_server *server);
+
+/* The devices that it has opened: "shm", "tcp", "verbs:mlx5_0". NULL: there are no more. */
+const char *server_device_name(const struct kv_server *server, unsigned number);
+
+struct server_keys {
+	struct kv_secret write; /* to read and write; length 0: everybody may */
+	struct kv_secret read;	/* to read; length 0: there is none */
+};
+
+/* What the keys are now. Any thread. Wipe the copy. */
+void keys_copy(struct kv_server *server, struct server_keys *keys);
+void keys_wipe(struct server_keys *keys);
+/* Another number each time that the keys have changed. Any thread. */
+unsigned server_keys_generation(const struct kv_server *server);
+
+#endif
