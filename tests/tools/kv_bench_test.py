@@ -197,11 +197,11 @@ def test_time_and_rounds():
 
 
 def test_cache():
-    """Seed 002: its flags, and its phases."""
+    """The cache workload: its flags, and its phases."""
     with BenchServer() as server:
         result = bench("--json", "--num-keys", "60", "--value-size", "64KB", "--num-threads", "2",
                        "--num-clients", "2", "--buffer-mb", "8", "--ttl", "60", "--warmup", "5",
-                       "--repeat-reads", "3", "--server-addr", f"http://127.0.0.1:{server.port}",
+                       "--repeat-reads", "3", "--server-addr", f"127.0.0.1:{server.port}",
                        "--mock", "true")
         rows = rows_of(result)
         assert {row["workload"] for row in rows} == {"cache"}, rows

@@ -144,7 +144,7 @@ def test_usage():
                              ("--port", "-p", "70000"), ("--on-full", "--on-full", "explode"),
                              ("--frobnicate", "--frobnicate"), ("unexpected", "word"),
                              ("did you mean --memory", "--memmory", "1"),
-                             ("no gRPC service", "--listen-addr", "0.0.0.0:50051"),
+                             ("--listen-addr", "--tls-cert", "some.pem"),
                              ("--node-id", "--node-id", "two words"),
                              ("--node-id", "--node-id", "x" * 64),
                              ("--num-domains", "--num-domains", "-1")):
@@ -205,7 +205,7 @@ def test_config_mistakes():
                                 ('address = "127', ":1: the quote is not closed"),
                                 ("config = other", ":1: config belongs to the command line"),
                                 ("memory = lots", "--memory: "),
-                                ("listen-addr = 0.0.0.0:1", "no gRPC service")):
+                                ("tls-key = some.pem", "give --listen-addr")):
             config = files.write("kv.conf", text)
             for more in ([], ["--check-config"]):
                 expect_failure(2, tuple(expected), "--config", config, *more)

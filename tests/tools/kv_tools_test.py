@@ -74,7 +74,7 @@ def test_tour_on_a_terminal():
         if pid == 0:
             os.execvpe(command[0], command, {**environment, "TERM": "xterm", "HOME": directory})
         text, end = b"", time.monotonic() + 120
-        answers = [(b"kv> ", b"get fish\r"), (b"shark\r\n", b"\x04")]
+        answers = [(b"kv> ", b"get fish\r"), (b"shark\r\nkv> ", b"\x04")]
         while True:
             assert time.monotonic() < end, text
             if not select.select([terminal], [], [], 1)[0]:

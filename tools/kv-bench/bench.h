@@ -13,8 +13,8 @@
  *	drive_window.c	the same with a window of them under way
  *	pace.c		when an operation is due; waiting for it
  *	choose.c	which key is next: uniform, Zipf, latest, in order
- *	store.h		what a mix is driven against: store_kv.c, and the modules store_redis.c and
- *			store_memcached.c, which store.c loads
+ *	store.h		what a mix is driven against: store_kv.c, store_grpc.c, and the modules
+ *			store_redis.c and store_memcached.c, which store.c loads
  *	rows.c		adds up what the clients counted
  *	report.c	JSON, CSV, and the words around the table
  *	table.c		the table for people, also on a narrow terminal
@@ -26,7 +26,7 @@
  * keys are drawn beforehand and every eighth latency is taken, so that nothing but the call is
  * seen; its figures are medians over rounds. A *mix* (the workloads a to f of YCSB and the like)
  * draws each operation by lot, takes every latency, may keep to a rate, and can be driven against
- * Redis and memcached, too.
+ * Redis, memcached and the gRPC service, too.
  *
  * A client is a process of its own, as it is in real life, with one or more threads that have a
  * connection each. Orders go down by a pipe and a short answer comes up; whoever finds a pipe at
@@ -126,6 +126,7 @@ enum store_kind {
 	STORE_KV,
 	STORE_REDIS,
 	STORE_MEMCACHED,
+	STORE_GRPC, /* ours, by its gRPC service */
 	STORE_COUNT,
 };
 
@@ -160,11 +161,13 @@ struct config {
 	unsigned clients, threads;
 	int cpus[BENCH_CPUS_MAX]; /* thread i runs on cpus[i % cpu_count]; none: all are free */
 	int cpu_count;
-	/* Against whom. The first contestant is always ours. */
+	/* Against whom. The first contestant is always ours, by its own protocol or by gRPC. */
 	struct contestant contestants[STORE_COUNT];
 	int contestant_count;
 	int port;
 	kv_client_options_t options;
+	const char *ca_file; /* https: NULL: whom the system trusts */
+	bool insecure;
 	bool spawn;	     /* start a server of our own */
 	bool is_implicit;    /* no server was named: look, and spawn if there is none */
 	size_t spawn_memory; /* of such a server; 0: what the data needs */
@@ -370,7 +373,8 @@ slice_fn slice_of(enum loop loop);
 /* Operations between two looks at the clock. */
 size_t slice_count(const struct config *config, enum loop loop, size_t value_size);
 /* Measures a loop for so long. */
-RMR_MUST_CHECK enum rmr_status loop_run(struct bench *bench, enum loop loop, uint64_t duration_ns);
+RMR_MUST_CHECK enum rmr_status loop_measure(struct bench *bench, enum loop loop,
+					    uint64_t duration_ns);
 
 /* pipeline.c */
 enum rmr_status slice_async_get(struct bench *bench, size_t first, size_t count);

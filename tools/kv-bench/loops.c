@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "bench.h"
+#include "common/flag_words.h"
 
 #define SLICE	      256u
 #define LONG_VALUE    65536u /* from here on, fewer operations between two looks at the clock */
@@ -27,7 +28,7 @@
 enum rmr_status bench_failed(const struct bench *bench, int status, const char *what,
 			     uint64_t number)
 {
-	const char *text = kv_client_error(bench->client);
+	const char *text = flag_words(kv_client_error(bench->client));
 
 	return error_set(RMR_SYSTEM, "%s of key number %llu: %s%s%s", what,
 			 (unsigned long long)number, kv_strerror(status), text && *text ? ": " : "",
@@ -234,7 +235,8 @@ static enum rmr_status slice_ping(struct bench *bench, size_t first, size_t coun
 
 		sample_end(bench, begin);
 		if (status != KV_OK)
-			return error_set(RMR_SYSTEM, "%s", kv_client_error(bench->client));
+			return error_set(RMR_SYSTEM, "%s",
+					 flag_words(kv_client_error(bench->client)));
 	}
 	return RMR_OK;
 }
@@ -295,7 +297,7 @@ static enum rmr_status check_last(const struct bench *bench, enum loop loop, siz
 			   bench->value_size, bench->block.numbers[last]);
 }
 
-enum rmr_status loop_run(struct bench *bench, enum loop loop, uint64_t duration_ns)
+enum rmr_status loop_measure(struct bench *bench, enum loop loop, uint64_t duration_ns)
 {
 	size_t count = slice_count(bench->config, loop, bench->value_size);
 	uint64_t end_ns = clock_now_ns() + duration_ns, ticks = 0;

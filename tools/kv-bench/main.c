@@ -109,12 +109,15 @@ static enum rmr_status measure_loops(const struct config *config, struct rows *r
 
 static enum rmr_status fill_stores(const struct config *config)
 {
-	struct order order = {.kind = ORDER_PASS, .pass = plan_fill(config)};
+	struct order order = {.kind = ORDER_PASS};
 	enum rmr_status status = RMR_OK;
 	char title[64];
 
 	for (int i = 0; config->fill && status == RMR_OK && i < config->contestant_count; i++) {
 		order.contestant = i;
+		order.pass = plan_fill(config);
+		if (config->contestants[i].kind == STORE_GRPC)
+			order.pass.window = 1;
 		status = crew_order(&order, config->clients, title_of(config, "filling", i, title));
 	}
 	order = (struct order){.kind = ORDER_WARM};

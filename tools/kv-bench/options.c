@@ -2,8 +2,8 @@
  * The command line of kv-bench. All ways to measure share one table: what one has no use for it
  * ignores, but what it would have to ignore at the user's expense is refused.
  *
- * Some options exist twice: seed 002 has names of its own, which mean `--workload cache` when no
- * other is asked for.
+ * Some options exist twice: the cache workload has names of its own, which mean
+ * `--workload cache` when no other is asked for.
  */
 #include <sched.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@
 #define HOUR	      (3600 * SECOND)
 #define MEBIBYTE      UINT64_C(1048576)
 #define WARM_UP_MOST  SECOND
-/* The phases of seed 002. */
+/* The phases of the cache workload. */
 #define CACHE_KEYS    1000
 #define CACHE_SIZE    65536
 #define CACHE_THREADS 4
@@ -39,13 +39,14 @@ static const char *const mode_names[] = {"auto", "ask", "index", NULL};
 
 static struct {
 	const char *url, *keys, *operations, *rate, *sizes, *cpus, *server_cpus, *device, *key_file;
+	const char *ca_file;
 	const char *workload, *mix, *compare, *plot;
 	uint64_t port, key_size, seconds, rounds, batch, window, clients, threads, timeout;
 	uint64_t eager, landing, buffer, memory, warm_up, think, ttl;
-	bool cached, no_fill, json, csv, histogram, spawn, verify;
+	bool cached, no_fill, json, csv, histogram, spawn, verify, insecure;
 	int get_mode, log_level, distribution;
 	double skew;
-	/* Those of seed 002. */
+	/* Those of the cache workload. */
 	const char *server_address;
 	uint64_t buffer_mb, warm_up_count, repeats;
 	bool mock;
@@ -59,6 +60,7 @@ static struct {
 	.server_cpus = "",
 	.device = "",
 	.key_file = "",
+	.ca_file = "",
 	.workload = "",
 	.mix = "",
 	.compare = "",
@@ -82,13 +84,14 @@ static struct {
 static struct {
 	bool port, seconds, rounds, window, threads, think, rate, warm_up, operations;
 	bool distribution, skew, ttl, histogram, verify;
-	bool seed; /* one of those that seed 002 alone has */
+	bool seed; /* one that the cache workload alone has */
 } given;
 
 static const struct option_spec specs[] = {
 	OPTION_STRING("url", 'u', &args.url,
-		      "the server: a host, shm:NAME, tcp://HOST:PORT, verbs://HOST:PORT; the "
-		      "default is this host, and if nothing listens there a server of our own",
+		      "the server: a host, shm:NAME, tcp://HOST:PORT, verbs://HOST:PORT, or "
+		      "http://HOST:PORT for its gRPC service; the default is this host, and if "
+		      "nothing listens there a server of our own",
 		      .metavar = "URL"),
 	OPTION_UINT("port", 'p', &args.port, "of a host without one", .min = 1, .max = 65535,
 		    .given = &given.port),
@@ -96,6 +99,10 @@ static const struct option_spec specs[] = {
 		      "by this provider or device: shm, tcp, verbs:mlx5_0", .metavar = "NAME"),
 	OPTION_STRING("key-file", 0, &args.key_file, "the key that the server asks for",
 		      .metavar = "FILE"),
+	OPTION_STRING("ca-file", 0, &args.ca_file,
+		      "https: who signed its certificate (default whom the system trusts)",
+		      .metavar = "FILE"),
+	OPTION_FLAG("insecure", 0, &args.insecure, "https: whoever the server is"),
 	OPTION_DURATION("timeout", 'T', &args.timeout, "of each operation", .min = MILLISECOND,
 			.max = HOUR),
 	OPTION_FLAG("spawn", 'S', &args.spawn, "start a server of our own for this run"),
@@ -116,7 +123,8 @@ static const struct option_spec specs[] = {
 	OPTION_DOUBLE("skew", 0, &args.skew, "of zipf and latest", .real_min = 0.01, .real_max = 10,
 		      .given = &given.skew),
 	OPTION_STRING("compare", 0, &args.compare,
-		      "the same beside these, which are started here: redis,memcached",
+		      "the same beside these, which are started here: redis,memcached, and grpc, "
+		      "the gRPC service of the same server",
 		      .metavar = "LIST"),
 
 	OPTION_STRING("keys", 'k', &args.keys,
@@ -299,11 +307,33 @@ static void parse_sizes(struct config *config, size_t otherwise)
 	}
 }
 
+/* The server that was named. */
+static const char *named_address(void)
+{
+	return *args.url ? args.url : args.server_address;
+}
+
+/* http://host:50051 is the gRPC service. */
+static bool is_grpc(const char *address)
+{
+	return !strncmp(address, "http://", 7) || !strncmp(address, "https://", 8);
+}
+
+/* Whether gRPC is measured, alone or beside others. */
+static bool measures_grpc(const struct config *config)
+{
+	for (int i = 0; i < config->contestant_count; i++)
+		if (config->contestants[i].kind == STORE_GRPC)
+			return true;
+	return false;
+}
+
 static void parse_compare(struct config *config)
 {
 	const char *at = args.compare;
 
 	config->contestant_count = 1;
+	config->contestants[0].kind = is_grpc(named_address()) ? STORE_GRPC : STORE_KV;
 	while (*at) {
 		size_t length = strcspn(at, ",");
 		int kind = STORE_REDIS;
@@ -313,7 +343,7 @@ static void parse_compare(struct config *config)
 			kind++;
 		if (kind == STORE_COUNT)
 			options_fail(&program,
-				     "--compare: no '%.*s'; there are redis and memcached",
+				     "--compare: no '%.*s'; there are redis, memcached and grpc",
 				     (int)length, at);
 		for (int i = 1; i < config->contestant_count; i++)
 			if ((int)config->contestants[i].kind == kind)
@@ -326,19 +356,6 @@ static void parse_compare(struct config *config)
 	}
 }
 
-/* http://host:50051/ is what seed 002 writes. */
-static const char *plain_address(const char *address)
-{
-	static char plain[ADDRESS_MAX];
-	const char *host = strstr(address, "://");
-
-	if (strncmp(address, "http", 4) && strncmp(address, "grpc", 4))
-		return address;
-	snprintf(plain, sizeof(plain), "%s", host ? host + 3 : address);
-	plain[strcspn(plain, "/")] = '\0';
-	return plain;
-}
-
 /* ------------------------------------------------------------------------------------------
  * Passes
  */
@@ -346,9 +363,9 @@ static const char *plain_address(const char *address)
 /* Whether the options ask for what a tight loop does not do. */
 static bool wants_mix(const struct config *config)
 {
-	return *args.workload || *args.mix || config->contestant_count > 1 || given.rate ||
-	       given.think || given.operations || given.distribution || given.verify ||
-	       given.warm_up || given.ttl;
+	return *args.workload || *args.mix || config->contestant_count > 1 ||
+	       measures_grpc(config) || given.rate || given.think || given.operations ||
+	       given.distribution || given.verify || given.warm_up || given.ttl;
 }
 
 static struct pass common_pass(void)
@@ -401,7 +418,8 @@ static void add_operation(struct config *config, enum loop loop)
 	config->passes[config->pass_count++] = pass;
 }
 
-/* Seed 002: one thread writes all keys, then each thread reads its part of them, many times. */
+/* The cache workload: one thread writes all keys, then each thread reads its part of them, many
+ * times. */
 static void add_cache(struct config *config)
 {
 	struct pass pass = common_pass();
@@ -457,8 +475,8 @@ static void pick_loops(const struct options_result *result, struct config *confi
 		config->loops[loop] = true;
 	}
 	for (int loop = 0; !result->argument_count && loop <= LOOP_ASYNC_PUT; loop++)
-		config->loops[loop] =
-			!wants_mix(config) || (loop != LOOP_GET_MANY && loop != LOOP_PUT_MANY);
+		config->loops[loop] = !wants_mix(config) || loop <= LOOP_PUT ||
+				      (loop >= LOOP_ASYNC_GET && !measures_grpc(config));
 }
 
 static void plan_passes(const struct options_result *result, struct config *config)
@@ -479,6 +497,10 @@ static void plan_passes(const struct options_result *result, struct config *conf
 			if (config->loops[loop])
 				add_operation(config, (enum loop)loop);
 	}
+	for (int i = 0; i < config->pass_count; i++)
+		if (config->passes[i].window > 1 && measures_grpc(config))
+			options_fail(&program, "%s, --window: by gRPC there is one call at a time",
+				     config->passes[i].name);
 	config->fill = !args.no_fill && !is_cache;
 	if (config->has_loops && config->fill) {
 		config->fill = false;
@@ -536,21 +558,29 @@ static void share_cores(struct config *config)
 
 static void name_server(struct config *config)
 {
-	const char *url = *args.url ? args.url : plain_address(args.server_address);
+	const char *url = named_address();
 
+	config->ca_file = *args.ca_file ? args.ca_file : NULL;
+	config->insecure = args.insecure;
 	config->port = (int)args.port;
 	config->spawn = args.spawn;
 	config->spawn_memory = args.memory;
 	config->is_implicit = !*url && !given.port;
 	if (args.spawn && !config->is_implicit)
 		options_fail(&program, "--spawn starts a server of our own: name no other");
+	if (args.cached && is_grpc(url))
+		options_fail(&program, "--cached: by gRPC no places are remembered");
+	if (config->contestant_count > 1 && !config->is_implicit && measures_grpc(config))
+		options_fail(&program,
+			     "--compare grpc starts a server of our own: name no other; or "
+			     "measure that one by --url http://HOST:PORT");
 	if (config->contestant_count > 1 && config->is_implicit)
 		config->spawn = true; /* on the same core as the others */
 	if (snprintf(config->contestants[0].address, ADDRESS_MAX, "%s", url) >= ADDRESS_MAX)
 		options_fail(&program, "--url: longer than %d characters", ADDRESS_MAX - 1);
 }
 
-/* `--mock true` is what seed 002 writes; here a flag has no word after it. */
+/* `--mock true` is what some users write; here a flag has no word after it. */
 static void join_mock(int *argc, char **argv)
 {
 	static char joined[] = "--mock=yes", refused[] = "--mock=no";

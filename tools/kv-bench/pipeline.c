@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "bench.h"
+#include "common/flag_words.h"
 
 #define POLL_MAX 64
 
@@ -39,7 +40,7 @@ static int take_results(struct bench *bench, bool get)
 
 	if (count <= 0)
 		return error_set(RMR_TIMEOUT, "poll: %s: %s", kv_strerror(count),
-				 kv_client_error(bench->client));
+				 flag_words(kv_client_error(bench->client)));
 	for (int i = 0; i < count; i++) {
 		uint64_t place = results[i].cookie;
 

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <remora/control_server.h>
 #include <remora/server.h>
 #include <sched.h>
 #include <signal.h>
@@ -43,7 +44,8 @@ static char directory[PATH_MAX]; /* of the sockets and logs; "" when there is no
 
 /* What a server of our own says through its pipe. */
 struct greeting {
-	int port; /* 0: the message tells what went wrong */
+	int port;		    /* 0: the message tells what went wrong */
+	char grpc[ADDRESS_MAX / 2]; /* HOST:PORT of gRPC; "": it was not asked for */
 	char message[512];
 };
 
@@ -95,12 +97,44 @@ static void become_server(const struct config *config, pid_t parent)
  * Ours
  */
 
+static bool wants_grpc(const struct config *config)
+{
+	for (int i = 1; i < config->contestant_count; i++)
+		if (config->contestants[i].kind == STORE_GRPC)
+			return true;
+	return false;
+}
+
+/* The gRPC service beside it. NULL: not wanted, or the message tells what went wrong. */
+static kv_control_server_t *serve_grpc(const struct config *config, kv_server_t *server,
+				       struct greeting *greeting)
+{
+	kv_control_server_options_t options = {.address = "127.0.0.1:0"};
+	kv_control_server_t *control;
+
+	if (!wants_grpc(config))
+		return NULL;
+	if (kv_control_server_create(server, &options, &control) == KV_OK) {
+		if (kv_control_server_start(control) == KV_OK) {
+			snprintf(greeting->grpc, sizeof(greeting->grpc), "%s",
+				 kv_control_server_address(control));
+			return control;
+		}
+		kv_control_server_destroy(control);
+	}
+	snprintf(greeting->message, sizeof(greeting->message), "%s", kv_control_server_error());
+	greeting->port = 0;
+	return NULL;
+}
+
 __attribute__((noreturn)) static void serve(const struct config *config, int fd)
 {
 	const char *device = config->options.device ? config->options.device : "";
-	bool is_far = !strncmp(device, "verbs", 5);
+	bool is_far = !strncmp(device, "verbs", 5), is_ofi = !strncmp(device, "ofi", 3);
 	kv_server_options_t options = {
-		.listen = is_far ? NULL : "shm,tcp",
+		.listen = is_far   ? NULL
+			  : is_ofi ? device
+				   : "shm,tcp",
 		.address = is_far ? NULL : "127.0.0.1",
 		.port = -1,
 		.memory = memory_needed(config),
@@ -109,6 +143,7 @@ __attribute__((noreturn)) static void serve(const struct config *config, int fd)
 		.window = config->options.window > SERVER_WINDOW ? config->options.window : 0,
 	};
 	struct greeting greeting = {0};
+	kv_control_server_t *control = NULL;
 	kv_server_t *server = NULL;
 	sigset_t end;
 	int number;
@@ -120,8 +155,11 @@ __attribute__((noreturn)) static void serve(const struct config *config, int fd)
 		snprintf(greeting.message, sizeof(greeting.message), "%s", kv_server_error());
 	else
 		greeting.port = kv_server_port(server);
+	if (greeting.port)
+		control = serve_grpc(config, server, &greeting);
 	if (pipe_write(fd, &greeting, sizeof(greeting)) && greeting.port)
 		sigwait(&end, &number);
+	kv_control_server_destroy(control);
 	kv_server_destroy(server);
 	_exit(greeting.port ? BENCH_EXIT_OK : BENCH_EXIT_FAILED);
 }
@@ -150,6 +188,10 @@ static enum rmr_status spawn_ours(struct config *config)
 	if (!greeting.port)
 		return error_set(RMR_SYSTEM, "a server of our own: %s", greeting.message);
 	config->port = greeting.port;
+	for (int i = 1; i < config->contestant_count; i++)
+		if (config->contestants[i].kind == STORE_GRPC)
+			snprintf(config->contestants[i].address, ADDRESS_MAX, "http://%s",
+				 greeting.grpc);
 	return RMR_OK;
 }
 
@@ -368,6 +410,8 @@ enum rmr_status spawn_servers(struct config *config)
 	for (int i = 1; status == RMR_OK && i < config->contestant_count; i++) {
 		struct contestant *contestant = &config->contestants[i];
 
+		if (contestant->kind == STORE_GRPC)
+			continue; /* the server of our own has it */
 		status = make_directory();
 		if (status != RMR_OK)
 			break;

@@ -13,10 +13,8 @@
 #include "base/error.h"
 
 const char *const store_names[] = {
-	[STORE_KV] = "remora",
-	[STORE_REDIS] = "redis",
-	[STORE_MEMCACHED] = "memcached",
-	[STORE_COUNT] = NULL,
+	[STORE_KV] = "remora", [STORE_REDIS] = "redis", [STORE_MEMCACHED] = "memcached",
+	[STORE_GRPC] = "grpc", [STORE_COUNT] = NULL,
 };
 
 static const char *const packages[STORE_COUNT] = {
@@ -62,6 +60,8 @@ const struct store_ops *store_ops_of(enum store_kind kind)
 
 	if (kind == STORE_KV)
 		return &store_kv_ops;
+	if (kind == STORE_GRPC)
+		return &store_grpc_ops;
 	if (!loaded[kind])
 		loaded[kind] = load(kind);
 	return loaded[kind];

@@ -1,6 +1,6 @@
 /*
- * A store that a mix of operations is driven against: ours, Redis or memcached, each by its own C
- * library.
+ * A store that a mix of operations is driven against: ours, by its own protocol or by gRPC, Redis
+ * or memcached, each by its own C library.
  *
  * All calls answer with a status of kv.h, whatever the store calls it. A store belongs to one
  * thread. What get gives as a value is valid until the next call, and what poll gives until the
@@ -54,8 +54,9 @@ struct store_ops {
 	 * values. NULL: the store has no scan. */
 	int (*scan)(struct store *store, unsigned count, uint64_t *bytes);
 
-	/* KV_AGAIN: poll first. The key and the value of a put are the caller's again at once; the
-	 * room of a get when it was polled. */
+	/* NULL, and so are the next two: there is one call at a time. KV_AGAIN: poll first. The key
+	 * and the value of a put are the caller's again at once; the room of a get when it was
+	 * polled. */
 	int (*submit_get)(struct store *store, const uint8_t *key, uint8_t *room, uint64_t cookie);
 	int (*submit_put)(struct store *store, const uint8_t *key, const uint8_t *value,
 			  size_t length, uint64_t ttl_ms, uint64_t cookie);
@@ -65,7 +66,7 @@ struct store_ops {
 };
 
 /* Each in a file of its own; the last two are found in their modules by these names. */
-extern const struct store_ops store_kv_ops, store_redis_ops, store_memcached_ops;
+extern const struct store_ops store_kv_ops, store_grpc_ops, store_redis_ops, store_memcached_ops;
 
 /* store.c. Loads the module if need be. NULL: it cannot be had, and a message tells what to do. */
 const struct store_ops *store_ops_of(enum store_kind kind);

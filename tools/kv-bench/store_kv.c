@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/flag_words.h"
 #include "store.h"
 
 #define POLL_MAX   64
@@ -42,7 +43,7 @@ static struct kv_store *kv_of(struct store *store)
 static int result_of(struct kv_store *kv, int status)
 {
 	if (status < 0 && status != KV_NOT_FOUND)
-		store_fail(&kv->store, status, kv_client_error(kv->client));
+		store_fail(&kv->store, status, flag_words(kv_client_error(kv->client)));
 	return status;
 }
 
@@ -72,7 +73,7 @@ static struct store *open_client(const struct config *config, const struct conte
 	if (kv->client && kv->rooms) {
 		status = kv_client_connect(kv->client, url, config->port);
 		snprintf(error, STORE_ERROR_MAX, "connect: %s: %s", kv_strerror(status),
-			 kv_client_error(kv->client));
+			 flag_words(kv_client_error(kv->client)));
 	}
 	if (status == KV_OK)
 		return &kv->store;

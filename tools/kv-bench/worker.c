@@ -199,11 +199,11 @@ static enum rmr_status measure(struct bench *bench, const struct order *order)
 		nanosleep(&pause, NULL);
 		return RMR_OK;
 	}
-	status = loop_run(bench, order->loop, order->duration_ns / 5);
+	status = loop_measure(bench, order->loop, order->duration_ns / 5);
 	if (status != RMR_OK)
 		return status;
 	kv_client_get_totals(bench->client, &before);
-	status = loop_run(bench, order->loop, order->duration_ns);
+	status = loop_measure(bench, order->loop, order->duration_ns);
 	kv_client_get_totals(bench->client, &slot->totals);
 	subtract_totals(&slot->totals, &before);
 	return status;

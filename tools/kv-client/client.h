@@ -4,6 +4,7 @@
  *	main.c		connects; runs one command, or the prompt
  *	options.c	the command line
  *	commands.c	the table of commands: their words and options, help
+ *	ask.c		the server, by its own protocol or by gRPC
  *	keys.c		commands on a key: put, get, cas ...
  *	service.c	commands on the server: scan, stats, ping, flush
  *	programs.c	commands that are programs of their own: bench, doctor
@@ -29,7 +30,7 @@
 #ifndef KV_CLIENT_CLIENT_H
 #define KV_CLIENT_CLIENT_H
 
-#include <remora/kv.h>
+#include <remora/control.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -55,6 +56,9 @@ struct client_config {
 	int port;
 	bool port_given, timeout_given;
 	bool socket_mode;
+	bool is_grpc;	     /* the server is a URL of its gRPC service */
+	const char *ca_file; /* https */
+	bool insecure;
 	bool json;
 	char **words;	/* the command, and what follows it */
 	int word_count; /* 0: the prompt */
@@ -69,9 +73,10 @@ void client_parse(int argc, char **argv, struct client_config *config);
 
 struct session {
 	const struct client_config *config;
-	kv_client_t *client; /* NULL: not connected */
-	bool prompt;	     /* answers for people who look on */
-	bool json;	     /* answers for programs */
+	kv_client_t *client;   /* NULL: not connected, or by gRPC */
+	kv_control_t *control; /* NULL: not connected, or by its own protocol */
+	bool prompt;	       /* answers for people who look on */
+	bool json;	       /* answers for programs */
 };
 
 #define COMMAND_OPTIONS_MAX 8
@@ -128,6 +133,34 @@ enum client_exit run_doctor(struct session *session, const struct command_words 
 
 /* top.c */
 enum client_exit run_top(struct session *session, const struct command_words *words);
+
+/* ------------------------------------------------------------------------------------------
+ * Asking the server, ask.c. Statuses are those of kv.h.
+ */
+
+int ask_connect(struct session *session);
+void ask_close(struct session *session);
+/* Before each command: forgets what was said about the last one. */
+void ask_begin(void);
+/* What happened to the last call that failed. */
+const char *ask_error(const struct session *session);
+/* How it is connected. */
+const char *ask_transport(const struct session *session);
+int ask_put(struct session *session, const void *key, size_t key_length, const void *value,
+	    size_t length, const kv_put_options_t *options, kv_info_t *info);
+/* kv_free() frees the value. */
+int ask_get(struct session *session, const void *key, size_t key_length, void **value,
+	    size_t *length, kv_info_t *info);
+int ask_delete(struct session *session, const void *key, size_t key_length);
+int ask_incr(struct session *session, const void *key, size_t key_length, int64_t delta,
+	     int64_t *sum);
+int ask_stat(struct session *session, const void *key, size_t key_length, kv_info_t *info);
+int ask_touch(struct session *session, const void *key, size_t key_length, uint64_t ttl_ms);
+int ask_scan(struct session *session, uint64_t *cursor, size_t count, kv_scan_fn fn, void *context);
+int ask_flush(struct session *session);
+int ask_ping(struct session *session, uint64_t *round_trip_ns);
+/* kv_free() frees the text. */
+int ask_stats(struct session *session, char **text);
 
 /* ------------------------------------------------------------------------------------------
  * The prompt: prompt.c, edit.c, complete.c, history.c
@@ -187,7 +220,7 @@ enum client_exit output_write(const struct session *session, const char *path, c
 
 /* The progress of long values, and that Ctrl-C ends them, while something of the client runs. */
 struct transfer {
-	kv_client_t *client;
+	kv_client_t *client; /* NULL: by gRPC, where nobody is told */
 	struct progress progress;
 	char title[64];
 };
@@ -250,6 +283,9 @@ void interrupt_init(void);
 void interrupt_hold(void);
 void interrupt_let_go(void);
 bool interrupt_came(void);
+/* Waits until there is something to read, or, while it is held, Ctrl-C: then false. One that came
+ * before the wait began counts, too. */
+bool interrupt_wait(int fd);
 /* None of them comes while something is made that must be undone, and until it is known. */
 void interrupt_block(bool is_blocked);
 /* What must be undone before a signal ends the program. It runs in the handler. NULL: nothing. */
@@ -273,7 +309,7 @@ struct figures {
 };
 
 /* Asks the server. KV status. */
-int figures_take(kv_client_t *client, struct figures *figures);
+int figures_take(struct session *session, struct figures *figures);
 void figures_free(struct figures *figures);
 /* 0 if there is none. */
 uint64_t figures_value(const struct figures *figures, const char *format, ...)

@@ -242,6 +242,7 @@ enum client_exit command_run(struct session *session, char **words, int count)
 	if (!parse(session, words, count, &command, &result))
 		return CLIENT_USAGE;
 	session->json |= command_option(&result, "--json") != NULL;
+	ask_begin();
 	code = command->run(session, &result);
 	session->json = json;
 	return code;

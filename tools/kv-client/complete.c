@@ -117,8 +117,7 @@ static void add_keys(struct session *session, struct completions *completions, c
 	size_t asked = 0;
 
 	do {
-		if (kv_client_scan(session->client, &cursor, SCAN_STEP, look_at_key, &search) !=
-		    KV_OK)
+		if (ask_scan(session, &cursor, SCAN_STEP, look_at_key, &search) != KV_OK)
 			return;
 		asked += SCAN_STEP;
 	} while (cursor && asked < SCAN_MOST && !clock_passed(deadline_ns));

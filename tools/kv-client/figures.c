@@ -40,12 +40,12 @@ static int read_lines(struct figures *figures)
 	return KV_OK;
 }
 
-int figures_take(kv_client_t *client, struct figures *figures)
+int figures_take(struct session *session, struct figures *figures)
 {
 	int status;
 
 	*figures = (struct figures){0};
-	status = kv_client_stats(client, &figures->text);
+	status = ask_stats(session, &figures->text);
 	if (status != KV_OK) {
 		figures->text = NULL;
 		return status;

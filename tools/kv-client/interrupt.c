@@ -6,6 +6,8 @@
  * that the command should end: long transfers, lists and the live screen look for it. Whoever
  * presses it twice does not want to wait for that.
  */
+#include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stddef.h>
 
@@ -55,6 +57,22 @@ void interrupt_let_go(void)
 bool interrupt_came(void)
 {
 	return has_come;
+}
+
+/* The signal is let through by the wait itself, so there is no moment between a look at the flag
+ * and the wait at which it could be missed. */
+bool interrupt_wait(int fd)
+{
+	struct pollfd wanted = {.fd = fd, .events = POLLIN};
+	sigset_t block, before;
+
+	sigemptyset(&block);
+	sigaddset(&block, SIGINT);
+	sigprocmask(SIG_BLOCK, &block, &before);
+	while (!has_come && ppoll(&wanted, 1, NULL, &before) < 0 && errno == EINTR)
+		;
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	return !has_come;
 }
 
 void interrupt_block(bool is_blocked)

@@ -72,8 +72,7 @@ static int put_value(struct session *session, const char *key, const struct valu
 	int status;
 
 	transfer_begin(&transfer, session->client, "putting", key);
-	status = kv_client_put_with(session->client, key, strlen(key), value->bytes, value->length,
-				    options, info);
+	status = ask_put(session, key, strlen(key), value->bytes, value->length, options, info);
 	transfer_end(&transfer);
 	return status;
 }
@@ -155,7 +154,7 @@ enum client_exit run_get(struct session *session, const struct command_words *wo
 	int status;
 
 	transfer_begin(&transfer, session->client, "getting", key);
-	status = kv_client_get_alloc(session->client, key, strlen(key), &value, &length, &info);
+	status = ask_get(session, key, strlen(key), &value, &length, &info);
 	transfer_end(&transfer);
 	if (status != KV_OK)
 		return show_status(session, status);
@@ -179,7 +178,7 @@ enum client_exit run_del(struct session *session, const struct command_words *wo
 {
 	const char *key = words->words[0];
 
-	return show_status(session, kv_client_delete(session->client, key, strlen(key)));
+	return show_status(session, ask_delete(session, key, strlen(key)));
 }
 
 enum client_exit run_incr(struct session *session, const struct command_words *words)
@@ -190,7 +189,7 @@ enum client_exit run_incr(struct session *session, const struct command_words *w
 
 	if (words->count > 1 && !take_number(session, words->words[1], &delta))
 		return CLIENT_USAGE;
-	status = kv_client_incr(session->client, key, strlen(key), delta, &sum);
+	status = ask_incr(session, key, strlen(key), delta, &sum);
 	if (status != KV_OK)
 		return show_status(session, status);
 	if (session->json) {
@@ -207,19 +206,19 @@ enum client_exit run_incr(struct session *session, const struct command_words *w
 enum client_exit run_ttl(struct session *session, const struct command_words *words)
 {
 	const char *key = words->words[0];
-	uint64_t ttl_ms;
+	kv_info_t info;
 	int status;
 
-	status = kv_client_ttl(session->client, key, strlen(key), &ttl_ms);
+	status = ask_stat(session, key, strlen(key), &info);
 	if (status != KV_OK)
 		return show_status(session, status);
 	if (session->json) {
 		json_begin();
 		json_text("status", "ok");
-		json_ttl(ttl_ms);
+		json_ttl(info.ttl_ms);
 		json_end();
 	} else {
-		show_ttl(ttl_ms);
+		show_ttl(info.ttl_ms);
 	}
 	return CLIENT_OK;
 }
@@ -231,13 +230,14 @@ enum client_exit run_expire(struct session *session, const struct command_words 
 
 	if (!take_ttl(session, words->words[1], &ttl_ms))
 		return CLIENT_USAGE;
-	return show_status(session, kv_client_touch(session->client, key, strlen(key), ttl_ms));
+	return show_status(session, ask_touch(session, key, strlen(key), ttl_ms));
 }
 
 enum client_exit run_exists(struct session *session, const struct command_words *words)
 {
 	const char *key = words->words[0];
-	int status = kv_client_exists(session->client, key, strlen(key));
+	kv_info_t info;
+	int status = ask_stat(session, key, strlen(key), &info);
 
 	if (status != KV_OK && status != KV_NOT_FOUND)
 		return show_status(session, status);
@@ -258,7 +258,7 @@ enum client_exit run_stat(struct session *session, const struct command_words *w
 	kv_info_t info;
 	int status;
 
-	status = kv_client_stat(session->client, key, strlen(key), &info);
+	status = ask_stat(session, key, strlen(key), &info);
 	if (status != KV_OK)
 		return show_status(session, status);
 	if (session->json) {

@@ -12,17 +12,10 @@
 
 static enum client_exit connect_to(struct session *session)
 {
-	const struct client_config *config = session->config;
-	int status;
+	int status = ask_connect(session);
 
-	session->client = kv_client_create_with(config->mode, &config->options);
-	if (!session->client)
+	if (status == KV_NO_MEMORY && !session->client && !session->config->is_grpc)
 		return show_error(session, CLIENT_FAILED, "no memory for a client");
-	if (config->socket_mode)
-		status = kv_client_connect_socket(session->client, config->server, config->port,
-						  config->options.device);
-	else
-		status = kv_client_connect(session->client, config->server, config->port);
 	return status == KV_OK ? CLIENT_OK : show_unconnected(session, status);
 }
 
@@ -53,7 +46,7 @@ int main(int argc, char **argv)
 	session.json = config.json;
 	interrupt_init();
 	code = run(&session);
-	kv_client_destroy(session.client);
+	ask_close(&session);
 	session.json = false;
 	if (fflush(stdout) && code == CLIENT_OK)
 		code = show_error(&session, CLIENT_FAILED, "stdout cannot be written");

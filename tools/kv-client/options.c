@@ -17,23 +17,24 @@
 #define MEGABYTE (UINT64_C(1) << 20)
 
 static struct {
-	const char *address, *server_addr, *device, *key_file;
+	const char *address, *server_addr, *device, *key_file, *ca_file;
 	uint64_t port, timeout_ns, buffer_mb;
-	bool socket, mock, json, port_given, timeout_given;
+	bool socket, mock, insecure, json, port_given, timeout_given;
 	int log_level;
 } args = {
 	.address = "",
 	.server_addr = "",
 	.device = "",
 	.key_file = "",
+	.ca_file = "",
 	.port = KV_DEFAULT_PORT,
 	.timeout_ns = 5000 * MILLISECOND,
 };
 
 static const struct option_spec specs[] = {
 	OPTION_STRING("address", 'a', &args.address,
-		      "the server's host, or a URL: shm:NAME, tcp://HOST:PORT, verbs://HOST:PORT; "
-		      "the default is this host",
+		      "the server's host, or a URL: shm:NAME, tcp://HOST:PORT, verbs://HOST:PORT, "
+		      "http://HOST:PORT for its gRPC service; the default is this host",
 		      .metavar = "HOST"),
 	OPTION_UINT("port", 'p', &args.port, "the server's port", .min = 1, .max = 65535,
 		    .given = &args.port_given),
@@ -47,11 +48,15 @@ static const struct option_spec specs[] = {
 	OPTION_STRING("key-file", 'k', &args.key_file,
 		      "the key that the server asks for; REMORA_KEY_FILE is the default",
 		      .metavar = "FILE"),
+	OPTION_STRING("ca-file", 0, &args.ca_file,
+		      "https: who signed its certificate; the default is whom the system trusts",
+		      .metavar = "FILE"),
+	OPTION_FLAG("insecure", 0, &args.insecure, "https: whoever the server is"),
 	OPTION_DURATION("timeout", 'T', &args.timeout_ns, "of each operation, and of connecting",
 			.min = MILLISECOND, .max = UINT64_C(86400000) * MILLISECOND,
 			.given = &args.timeout_given),
 	OPTION_UINT("buffer-mb", 0, &args.buffer_mb,
-		    "megabytes that large values come in by (default 4)", .max = 65536),
+		    "megabytes that large values come in by (default 4, by gRPC 16)", .max = 65536),
 	OPTION_FLAG("mock", 0, &args.mock, "no RDMA hardware: by shared memory, as --device shm"),
 	OPTION_FLAG("json", 'j', &args.json, "answers as JSON, one object a line"),
 	OPTION_CHOICE("log-level", 'l', &args.log_level, log_level_names,
@@ -115,6 +120,7 @@ static void make_help(void)
 	      "  kv-client get greeting\n"
 	      "  kv-client -a 10.0.0.5 put photo @photo.jpg --ttl 1h\n"
 	      "  kv-client get photo --output photo.jpg\n"
+	      "  kv-client --server-addr http://10.0.0.5:50051 get greeting   by gRPC\n"
 	      "exit codes: 0 done, 1 not found or another version, 2 wrong usage, 3 failed\n",
 	      file);
 	fclose(file);
@@ -151,13 +157,20 @@ static const char *pick_address(void)
 
 	if (*args.server_addr && *args.address)
 		options_fail(&program, "--address and --server-addr mean the same: give one");
-	if (strncmp(address, "http://", 7) == 0 || strncmp(address, "https://", 8) == 0)
-		options_fail(
-			&program,
-			"'%s': http:// is for servers that speak gRPC, which kv-client does not; "
-			"write HOST:PORT to speak Remora's own protocol",
-			address);
 	return *address ? address : NULL;
+}
+
+/* http:// and https:// are the gRPC service. */
+static bool is_grpc(const char *server)
+{
+	if (!server || (strncmp(server, "http://", 7) != 0 && strncmp(server, "https://", 8) != 0))
+		return false;
+	if (args.socket)
+		options_fail(&program, "--socket is of Remora's own protocol, not of gRPC");
+	if (args.port_given)
+		options_fail(&program, "--port: write it behind the host, %s:%u", server,
+			     (unsigned)args.port);
+	return true;
 }
 
 void client_parse(int argc, char **argv, struct client_config *config)
@@ -185,8 +198,11 @@ void client_parse(int argc, char **argv, struct client_config *config)
 		.port_given = args.port_given,
 		.timeout_given = args.timeout_given,
 		.socket_mode = args.socket,
+		.ca_file = *args.ca_file ? args.ca_file : NULL,
+		.insecure = args.insecure,
 		.json = args.json,
 		.words = argv + command,
 		.word_count = argc - command,
 	};
+	config->is_grpc = is_grpc(config->server);
 }

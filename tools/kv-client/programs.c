@@ -146,6 +146,9 @@ enum client_exit run_bench(struct session *session, const struct command_words *
 		add_option(&arguments, "--port", arguments.port);
 	}
 	add_option(&arguments, "--device", config->options.device);
+	add_option(&arguments, "--ca-file", config->ca_file);
+	if (config->insecure)
+		add(&arguments, "--insecure");
 	add_shared(&arguments, session);
 	/* "bench 1000", and "bench --ops 1000". */
 	if (words->count && words->words[0][0] >= '0' && words->words[0][0] <= '9')
@@ -165,6 +168,8 @@ static const char *wanted_path(const struct client_config *config)
 		return "verbs+socket";
 	if (!device || strcmp(device, "shm") == 0 || strcmp(device, "tcp") == 0)
 		return device;
+	if (strncmp(device, "ofi", 3) == 0)
+		return "ofi";
 	return strstr(device, ",socket") ? "verbs+socket" : "verbs";
 }
 
@@ -174,6 +179,10 @@ enum client_exit run_doctor(struct session *session, const struct command_words 
 	const char *host = config->server ? config->server : "127.0.0.1";
 	struct arguments arguments = {0};
 
+	if (config->is_grpc)
+		return show_error(
+			session, CLIENT_USAGE,
+			"doctor looks at Remora's own protocol: kv-client -a HOST doctor");
 	add(&arguments, "kv-doctor");
 	if (config->server || config->port_given) {
 		/* A port of its own, or a URL, is enough. */

@@ -51,13 +51,14 @@ static char *read_line(struct session *session, char **line, size_t *room, bool 
 		ssize_t length;
 
 		if (person) {
+			/* Ctrl-C drops the line: the terminal does, and so do we. From before the
+			 * prompt on, for it may be pressed as soon as that is seen. */
+			interrupt_hold();
 			fputs("kv> ", stdout);
 			fflush(stdout);
-			/* Ctrl-C drops the line: the terminal does, and so do we. */
-			interrupt_hold();
 		}
 		errno = 0;
-		length = getline(line, room, stdin);
+		length = person && !interrupt_wait(STDIN_FILENO) ? -1 : getline(line, room, stdin);
 		if (person && interrupt_came()) {
 			putchar('\n');
 			clearerr(stdin);

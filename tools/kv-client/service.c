@@ -52,9 +52,9 @@ enum client_exit run_scan(struct session *session, const struct command_words *w
 					  "'%s' is no whole number of 0 or more", word);
 	}
 	while (scan.left && !interrupt_came()) {
-		status = kv_client_scan(session->client, &cursor,
-					scan.left < SCAN_STEP ? (size_t)scan.left : SCAN_STEP,
-					print_scanned, &scan);
+		status = ask_scan(session, &cursor,
+				  scan.left < SCAN_STEP ? (size_t)scan.left : SCAN_STEP,
+				  print_scanned, &scan);
 		if (status != KV_OK)
 			return show_status(session, status);
 		if (!cursor)
@@ -71,14 +71,14 @@ enum client_exit run_stats(struct session *session, const struct command_words *
 
 	(void)words;
 	if (!session->json) {
-		status = kv_client_stats(session->client, &text);
+		status = ask_stats(session, &text);
 		if (status != KV_OK)
 			return show_status(session, status);
 		fputs(text, stdout);
 		kv_free(text);
 		return CLIENT_OK;
 	}
-	status = figures_take(session->client, &figures);
+	status = figures_take(session, &figures);
 	if (status != KV_OK)
 		return show_status(session, status);
 	json_begin();
@@ -96,8 +96,8 @@ enum client_exit run_stats(struct session *session, const struct command_words *
 enum client_exit run_ping(struct session *session, const struct command_words *words)
 {
 	uint64_t round_trip_ns;
-	int status = kv_client_ping(session->client, &round_trip_ns);
-	const char *transport = kv_client_transport(session->client);
+	int status = ask_ping(session, &round_trip_ns);
+	const char *transport = ask_transport(session);
 
 	(void)words;
 	if (status != KV_OK)
@@ -118,5 +118,5 @@ enum client_exit run_ping(struct session *session, const struct command_words *w
 enum client_exit run_flush(struct session *session, const struct command_words *words)
 {
 	(void)words;
-	return show_status(session, kv_client_flush(session->client));
+	return show_status(session, ask_flush(session));
 }

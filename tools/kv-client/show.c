@@ -55,7 +55,7 @@ enum client_exit show_status(const struct session *session, int status)
 		}
 		return status == KV_OK ? CLIENT_OK : CLIENT_NOT_FOUND;
 	default:
-		text = kv_client_error(session->client);
+		text = ask_error(session);
 		return show_error(session, CLIENT_FAILED, "%s",
 				  text && *text ? text : kv_strerror(status));
 	}
@@ -105,7 +105,8 @@ static bool is_reason(const char *text)
 
 	return length && text[length] && text[length - 1] == ':' &&
 	       (strncmp(text, "shm", 3) == 0 || strncmp(text, "tcp", 3) == 0 ||
-		strncmp(text, "verbs", 5) == 0 || strncmp(text, "fault:", 6) == 0);
+		strncmp(text, "verbs", 5) == 0 || strncmp(text, "ofi", 3) == 0 ||
+		strncmp(text, "fault:", 6) == 0);
 }
 
 /* Each path's in a line of its own; on a terminal in lines as wide as that is. */
@@ -131,12 +132,13 @@ static void print_reasons(FILE *file, const char *reasons)
 
 enum client_exit show_unconnected(const struct session *session, int status)
 {
-	const char *reasons = kv_client_error(session->client), *name;
+	const char *reasons = ask_error(session), *name;
 	struct target_list targets;
 	bool is_here;
 
 	/* A server that refuses us is there. */
-	if (session->json || (status != KV_DISCONNECTED && status != KV_TIMEOUT) || !reasons)
+	if (session->json || (status != KV_DISCONNECTED && status != KV_TIMEOUT) || !reasons ||
+	    session->config->is_grpc)
 		return show_status(session, status);
 	name = name_server(session->config, &targets, &is_here);
 	if (is_here && strstr(reasons, "nobody listens"))

@@ -79,10 +79,10 @@ static void end_screen(void)
 static int look(struct session *session, struct frame *frame)
 {
 	struct figures figures;
-	int status = kv_client_ping(session->client, &frame->ping_ns);
+	int status = ask_ping(session, &frame->ping_ns);
 
 	if (status == KV_OK)
-		status = figures_take(session->client, &figures);
+		status = figures_take(session, &figures);
 	if (status != KV_OK)
 		return status;
 	figures_free(&frame->then);
@@ -102,7 +102,7 @@ static void draw(const struct session *session, const struct frame *frame, int s
 	}
 	fputs(TO_BEGINNING, stdout);
 	if (status != KV_OK)
-		printf("%.*s" END_OF_LINE, width - 1, kv_client_error(session->client));
+		printf("%.*s" END_OF_LINE, width - 1, ask_error(session));
 	if (frame->now.text)
 		frame_draw(frame, stdout, width, height - 1 - (status != KV_OK), END_OF_LINE);
 	fputs(CLEAR_BELOW, stdout);

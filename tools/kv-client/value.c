@@ -131,12 +131,13 @@ void transfer_begin(struct transfer *transfer, kv_client_t *client, const char *
 	/* How much it is nobody knows yet. */
 	progress_begin(&transfer->progress, transfer->title, 0, PROGRESS_BYTES);
 	/* Where nobody looks on the fastest way is taken. */
-	if (isatty(STDERR_FILENO))
+	if (client && isatty(STDERR_FILENO))
 		kv_client_set_progress(client, tell_progress, transfer);
 }
 
 void transfer_end(struct transfer *transfer)
 {
-	kv_client_set_progress(transfer->client, NULL, NULL);
+	if (transfer->client)
+		kv_client_set_progress(transfer->client, NULL, NULL);
 	progress_end(&transfer->progress);
 }

@@ -166,10 +166,8 @@ void check_libraries(const struct machine *machine, enum path want, struct repor
 		check_library(adapter->has_library, VERDICT_FAIL, name, "ibverbs-providers",
 			      report);
 	}
-	report_add(report, LIBRARIES, "libfabric", VERDICT_NONE,
-		   "%s; this version of Remora does "
-		   "not use it",
-		   machine->has_libfabric ? "installed" : "not installed");
+	check_library(machine->has_libfabric, want == PATH_OFI ? VERDICT_FAIL : VERDICT_NONE,
+		      "libfabric", "libfabric1", report);
 }
 
 /* ------------------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ enum path {
 	PATH_TCP,
 	PATH_VERBS,  /* by RDMA CM */
 	PATH_SOCKET, /* verbs, meeting by a socket */
+	PATH_OFI,    /* by libfabric */
 	PATH_COUNT,
 };
 extern const char *const path_names[]; /* ended by NULL */

@@ -10,7 +10,7 @@
 #include "doctor.h"
 
 #define IWARP "iWARP adapters have no WRITE with an immediate; use tcp"
-#define EFA   "EFA has no reliable connections by verbs, and libfabric is not used yet; use tcp"
+#define EFA   "EFA has no reliable connections by verbs; use ofi:efa, by libfabric"
 
 const struct driver drivers[] = {
 	{"mlx5_ib", "mlx5_core", "mlx5", NULL, 0x15b3, 0x1011, 0xffff},

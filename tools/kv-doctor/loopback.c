@@ -403,8 +403,21 @@ static void try_device(const char *device, enum path path, int timeout_ms, struc
 		     path, status);
 }
 
+static enum path path_of(const char *device)
+{
+	if (strcmp(device, "shm") == 0)
+		return PATH_SHM;
+	if (strcmp(device, "tcp") == 0)
+		return PATH_TCP;
+	if (strncmp(device, "verbs", 5) == 0)
+		return PATH_VERBS;
+	return strncmp(device, "ofi", 3) == 0 ? PATH_OFI : PATH_COUNT;
+}
+
 static bool is_wanted(enum path want, const char *device)
 {
+	if (strncmp(device, "ofi", 3) == 0)
+		return want == PATH_OFI;
 	return strncmp(device, "verbs", 5) == 0 && (want == PATH_VERBS || want == PATH_SOCKET);
 }
 
@@ -412,20 +425,22 @@ static bool is_wanted(enum path want, const char *device)
 static void add_unusable(const struct rmr_device_entry *entry, enum path want,
 			 struct report *report)
 {
-	bool named = strchr(entry->name, ':') != NULL;
+	bool ofi = path_of(entry->name) == PATH_OFI;
+	bool named = strchr(entry->name, ':') != NULL && !ofi;
 	int length = named ? (int)strlen(entry->reason) : clause_length(entry->reason);
 	struct finding *finding;
 
 	finding = report_add(report, GROUP, entry->name,
-			     named || is_wanted(want, entry->name) ? VERDICT_FAIL : VERDICT_NONE,
+			     !ofi && (named || is_wanted(want, entry->name)) ? VERDICT_FAIL
+									     : VERDICT_NONE,
 			     "%.*s", length, entry->reason);
 	if (named)
 		report_fix(finding, "modprobe ib_uverbs && chmod 0666 /dev/infiniband/uverbs*");
 	else if (is_wanted(want, entry->name) && entry->reason[length])
 		report_fix(finding, "%s", entry->reason + length + strlen("; "));
 	else if (is_wanted(want, entry->name))
-		report_fix(finding, "apt-get install libibverbs-dev librdmacm-dev # and build "
-				    "Remora again");
+		report_fix(finding, "apt-get install %s # and build Remora again",
+			   ofi ? "libfabric-dev" : "libibverbs-dev librdmacm-dev");
 }
 
 void loopback_all(int timeout_ms, enum path want, struct report *report, struct outcomes *outcomes)
@@ -435,12 +450,11 @@ void loopback_all(int timeout_ms, enum path want, struct report *report, struct 
 
 	for (size_t i = 0; i < count && i < MAX_DEVICES; i++) {
 		const char *name = entries[i].name;
-		bool verbs = strncmp(name, "verbs", 5) == 0;
+		bool verbs = strncmp(name, "verbs", 5) == 0, ofi = strncmp(name, "ofi", 3) == 0;
 		char by_socket[80];
 
 		if (!entries[i].usable) {
-			struct outcome *outcome =
-				outcome_add(outcomes, verbs ? PATH_VERBS : PATH_COUNT, name);
+			struct outcome *outcome = outcome_add(outcomes, path_of(name), name);
 
 			if (outcome)
 				snprintf(outcome->reason, sizeof(outcome->reason), "%s",
@@ -449,8 +463,8 @@ void loopback_all(int timeout_ms, enum path want, struct report *report, struct 
 			continue;
 		}
 		if (!verbs) {
-			try_device(name, strcmp(name, "shm") == 0 ? PATH_SHM : PATH_TCP, timeout_ms,
-				   report, outcomes);
+			if (!ofi || want == PATH_OFI)
+				try_device(name, path_of(name), timeout_ms, report, outcomes);
 			continue;
 		}
 		try_device(name, PATH_VERBS, timeout_ms, report, outcomes);

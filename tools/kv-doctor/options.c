@@ -8,7 +8,7 @@
 
 #define MILLISECOND UINT64_C(1000000)
 
-const char *const path_names[] = {"auto", "shm", "tcp", "verbs", "verbs+socket", NULL};
+const char *const path_names[] = {"auto", "shm", "tcp", "verbs", "verbs+socket", "ofi", NULL};
 
 static struct {
 	const char *server, *key_file, *root;

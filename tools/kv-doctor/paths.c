@@ -102,6 +102,8 @@ static bool concerns(const struct finding *finding, enum path want)
 		return want == PATH_SHM;
 	if (strncmp(finding->check, "tcp", 3) == 0)
 		return want == PATH_TCP;
+	if (strncmp(finding->check, "ofi", 3) == 0 || strcmp(finding->check, "libfabric") == 0)
+		return want == PATH_OFI;
 	return want == PATH_VERBS || want == PATH_SOCKET;
 }
 

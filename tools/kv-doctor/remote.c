@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "client/internal.h"
+#include "common/flag_words.h"
 #include "doctor.h"
 #include "fabric/inet.h"
 #include "kv/protocol.h"
@@ -36,15 +37,14 @@ static const struct {
 	const char *prefix;
 	enum path path;
 } schemes[] = {
-	{"shm:", PATH_SHM},
-	{"tcp://", PATH_TCP},
-	{"verbs://", PATH_VERBS},
-	{"verbs+socket://", PATH_SOCKET},
+	{"shm:", PATH_SHM},	  {"tcp://", PATH_TCP},
+	{"verbs://", PATH_VERBS}, {"verbs+socket://", PATH_SOCKET},
+	{"ofi:", PATH_OFI},
 };
 
 static const conn_mode_t modes[PATH_COUNT] = {
 	[PATH_AUTO] = CONN_MODE_AUTO, [PATH_SHM] = CONN_MODE_SHM,	[PATH_TCP] = CONN_MODE_TCP,
-	[PATH_VERBS] = CONN_MODE_CM,  [PATH_SOCKET] = CONN_MODE_SOCKET,
+	[PATH_VERBS] = CONN_MODE_CM,  [PATH_SOCKET] = CONN_MODE_SOCKET, [PATH_OFI] = CONN_MODE_AUTO,
 };
 
 /* ------------------------------------------------------------------------------------------
@@ -179,9 +179,10 @@ static void add_round_trip(struct remote *remote, kv_client_t *client, struct ou
 		status = kv_client_ping(client, &times[i]);
 	outcome->works = status == KV_OK;
 	if (status != KV_OK) {
-		snprintf(outcome->reason, sizeof(outcome->reason), "%s", kv_client_error(client));
+		snprintf(outcome->reason, sizeof(outcome->reason), "%s",
+			 flag_words(kv_client_error(client)));
 		report_add(remote->report, GROUP, outcome->device, VERDICT_FAIL,
-			   "connected, but a ping failed: %s", kv_client_error(client));
+			   "connected, but a ping failed: %s", flag_words(kv_client_error(client)));
 		return;
 	}
 	qsort(times, PINGS, sizeof(times[0]), compare);
@@ -228,7 +229,10 @@ static void add_no_connection(struct remote *remote, int status, const char *err
 /* Why a path need not be tried; NULL: try it. From the targets that AUTO would try. */
 static const char *no_way(const struct remote *remote, enum path path)
 {
-	const char *device = path == PATH_SHM ? "shm" : path == PATH_TCP ? "tcp" : "verbs";
+	const char *device = path == PATH_SHM	? "shm"
+			     : path == PATH_TCP ? "tcp"
+			     : path == PATH_OFI ? "ofi"
+						: "verbs";
 	const char *reason = NULL;
 
 	if (remote->only != PATH_AUTO)
@@ -280,7 +284,7 @@ static void try_path(struct remote *remote, enum path path)
 	if (status == KV_OK)
 		add_round_trip(remote, client, outcome);
 	else
-		add_no_connection(remote, status, kv_client_error(client), outcome);
+		add_no_connection(remote, status, flag_words(kv_client_error(client)), outcome);
 	kv_client_destroy(client);
 }
 
@@ -321,7 +325,7 @@ static void check_stats(struct remote *remote, kv_client_t *client)
 
 	if (kv_client_stats(client, &text) != KV_OK) {
 		finding = report_add(remote->report, GROUP, "limits", VERDICT_WARN, "%s",
-				     kv_client_error(client));
+				     flag_words(kv_client_error(client)));
 		report_fix(finding, "kv-client -a %s stats", remote->config->server);
 		return;
 	}
@@ -383,7 +387,7 @@ static void check_writing(struct remote *remote, kv_client_t *client)
 	}
 	finding = report_add(remote->report, GROUP, "writing",
 			     status == KV_DENIED ? VERDICT_WARN : VERDICT_FAIL, "%s: %s",
-			     kv_strerror(status), kv_client_error(client));
+			     kv_strerror(status), flag_words(kv_client_error(client)));
 	if (status == KV_DENIED)
 		report_fix(finding,
 			   "kv-doctor --server %s --write --key-file FILE # the key to "
@@ -407,8 +411,8 @@ static void check_server(struct remote *remote, char *chosen, size_t size)
 		check_stats(remote, client);
 		if (remote->config->write)
 			check_writing(remote, client);
-	} else if (is_about_keys(status, kv_client_error(client))) {
-		add_denied(remote, kv_client_error(client));
+	} else if (is_about_keys(status, flag_words(kv_client_error(client)))) {
+		add_denied(remote, flag_words(kv_client_error(client)));
 	}
 	kv_client_destroy(client);
 }
@@ -446,6 +450,8 @@ void remote_check(const struct config *config, struct report *report, struct out
 	if (config->want == PATH_SOCKET || remote.only == PATH_SOCKET)
 		try_path(&remote, PATH_SOCKET);
 	try_path(&remote, PATH_TCP);
+	if (remote.only == PATH_OFI)
+		try_path(&remote, PATH_OFI);
 	check_server(&remote, chosen, size);
 	if (!chosen[0])
 		mark_failed(&remote, first);

@@ -30,16 +30,35 @@ static int failed(const char *message)
 	return EXIT_FAILED;
 }
 
-static void print_statistics(kv_server_t *server)
+/* A server and its gRPC, which is NULL if it was not asked for. */
+struct both {
+	kv_server_t *server;
+	kv_control_server_t *control;
+};
+
+static void print_statistics(const struct both *both)
 {
 	char *text;
 
-	if (kv_server_stats(server, &text) != KV_OK) {
+	if (kv_server_stats(both->server, &text) != KV_OK) {
 		failed(kv_server_error());
 		return;
 	}
 	fprintf(stderr, "%s", text);
 	free(text);
+	if (both->control && kv_control_server_stats(both->control, &text) == KV_OK) {
+		fprintf(stderr, "%s", text);
+		free(text);
+	}
+}
+
+/* The old ones stay if the new ones cannot be read. */
+static void read_certificates(kv_control_server_t *control)
+{
+	if (kv_control_server_read_certificates(control) == KV_OK)
+		log_info("SIGHUP: the TLS certificate was read anew");
+	else
+		log_error("SIGHUP: the old TLS certificate stays: %s", kv_control_server_error());
 }
 
 /* The old keys stay if the new ones cannot be read. */
@@ -77,7 +96,7 @@ static void take_signals(sigset_t *ours)
 }
 
 /* Returns the signal that asked for the end. */
-static int wait_for_end(kv_server_t *server, const sigset_t *ours,
+static int wait_for_end(const struct both *both, const sigset_t *ours,
 			const struct server_settings *settings)
 {
 	for (;;) {
@@ -85,12 +104,15 @@ static int wait_for_end(kv_server_t *server, const sigset_t *ours,
 
 		if (sigwait(ours, &number))
 			continue;
-		if (number == SIGUSR1)
-			print_statistics(server);
-		else if (number == SIGHUP)
-			read_keys(server, &settings->server);
-		else
+		if (number == SIGUSR1) {
+			print_statistics(both);
+		} else if (number == SIGHUP) {
+			read_keys(both->server, &settings->server);
+			if (settings->control.tls_cert)
+				read_certificates(both->control);
+		} else {
 			return number;
+		}
 	}
 }
 
@@ -107,15 +129,21 @@ static int check_config(const struct server_settings *settings)
 		failed(kv_server_error());
 		return EXIT_WRONG;
 	}
+	if (settings->control.address && kv_control_server_check(&settings->control) != KV_OK) {
+		failed(kv_control_server_error());
+		return EXIT_WRONG;
+	}
 	server_print_settings();
 	return 0;
 }
 
 /* Start, with rights as they should be. False with a message. */
-static bool start(kv_server_t *server, const struct server_settings *settings,
+static bool start(const struct both *both, const struct server_settings *settings,
 		  const struct user *user, const struct pid_file *file,
 		  char message[SERVER_MESSAGE])
 {
+	kv_server_t *server = both->server;
+
 	if (!user_begin(user, message))
 		return false;
 	if (kv_server_start(server) != KV_OK) {
@@ -127,25 +155,51 @@ static bool start(kv_server_t *server, const struct server_settings *settings,
 		screen_find_reason(server, message);
 		return false;
 	}
+	if (both->control && kv_control_server_start(both->control) != KV_OK) {
+		snprintf(message, SERVER_MESSAGE, "--listen-addr: %s", kv_control_server_error());
+		return false;
+	}
 	return user_finish(user, message) && pid_file_write(file, message);
 }
 
-static int serve(kv_server_t *server, const struct server_settings *settings,
+static int serve(const struct both *both, const struct server_settings *settings,
 		 const struct user *user, const struct pid_file *file, const sigset_t *ours)
 {
 	char message[SERVER_MESSAGE];
 	int number;
 
-	if (!start(server, settings, user, file, message))
+	if (!start(both, settings, user, file, message))
 		return failed(message);
-	screen_print(server, settings);
+	screen_print(both->server, both->control, settings);
 	notify_send("READY=1\nSTATUS=serving");
-	number = wait_for_end(server, ours, settings);
+	number = wait_for_end(both, ours, settings);
 	notify_send("STOPPING=1\nSTATUS=finishing what is under way");
 	printf("%s: stopping\n", strsignal(number));
 	fflush(stdout);
-	kv_server_stop(server);
+	if (both->control)
+		kv_control_server_stop(both->control);
+	kv_server_stop(both->server);
 	return 0;
+}
+
+/* Key and certificate are read here, by whoever we still are. */
+static int create_control_and_serve(kv_server_t *server, const struct server_settings *settings,
+				    const struct user *user, const struct pid_file *file,
+				    const sigset_t *ours)
+{
+	struct both both = {.server = server};
+	int result;
+
+	if (settings->control.address &&
+	    kv_control_server_create(server, &settings->control, &both.control) != KV_OK) {
+		char message[SERVER_MESSAGE];
+
+		snprintf(message, sizeof(message), "--listen-addr: %s", kv_control_server_error());
+		return failed(message);
+	}
+	result = serve(&both, settings, user, file, ours);
+	kv_control_server_destroy(both.control);
+	return result;
 }
 
 int main(int argc, char **argv)
@@ -171,7 +225,7 @@ int main(int argc, char **argv)
 	settings.server.progress_argument = &is_stopped;
 	if (kv_server_create(&settings.server, &server) == KV_OK) {
 		screen_progress_end();
-		result = serve(server, &settings, &user, &file, &ours);
+		result = create_control_and_serve(server, &settings, &user, &file, &ours);
 		kv_server_destroy(server);
 	} else if (is_stopped) {
 		screen_progress_end();

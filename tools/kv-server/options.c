@@ -1,10 +1,10 @@
 /*
  * The command line of kv-server, and its configuration file, which has the same names.
  *
- * The short flags are those of seed 001, and --memory-mb, --worker-threads and so on of seed 002:
- * other names for the same variables. One of them asks for care: -m counts megabytes when it is
- * a bare number, as everywhere where a cache is started by hand, while all other sizes in this
- * project are bytes then. So it is taken as text, and read here.
+ * Some flags have two names, such as --memory-mb and --worker-threads: other names for the same
+ * variables, for those who know them from other caches. One asks for care: -m counts megabytes
+ * when it is a bare number, as everywhere where a cache is started by hand, while all other sizes
+ * in this project are bytes then. So it is taken as text, and read here.
  *
  * The command line is parsed to find the file, then the file, then the command line again: so it
  * wins, whatever the order.
@@ -31,17 +31,24 @@
 #define MESSAGE_MAX	 (UINT64_C(1) << 24)
 #define LANDING_MAX	 (UINT64_C(1) << 40)
 #define NODE_ID_MAX	 63
+#define GRPC_MESSAGE_MAX (UINT64_C(1) << 30)
+#define DURATION_MAX	 UINT64_C(86400000000000)
+#define MILLISECOND	 UINT64_C(1000000)
 #define EMPTY_TO_NULL(s) (*(s) ? (s) : NULL)
 
 static const char *const on_full_names[] = {"evict", "reject", NULL};
+static const char *const counters_by_names[] = {"adapter", "cpu", NULL};
 
 static struct {
 	const char *address, *memory, *device, *listen, *key_file, *read_key_file;
-	const char *config, *node_id, *pid_file, *user, *grpc;
+	const char *config, *node_id, *pid_file, *user;
+	const char *grpc, *tls_cert, *tls_key, *tls_client_ca;
 	uint64_t port, table, workers, max_clients, window, eager, inlined, landing, domains;
 	bool huge, socket, any_user, zero_freed, prefault, check_config;
-	bool grpc_given;
-	int on_full, log_level;
+	uint64_t grpc_connections, grpc_streams, grpc_message, grpc_headers, grpc_buffered;
+	uint64_t grpc_keepalive, grpc_stall, grpc_expiry, grpc_inline;
+	bool grpc_no_push;
+	int on_full, counters_by, log_level;
 } args = {
 	.address = "",
 	.memory = "256",
@@ -54,6 +61,9 @@ static struct {
 	.pid_file = "",
 	.user = "",
 	.grpc = "",
+	.tls_cert = "",
+	.tls_key = "",
+	.tls_client_ca = "",
 	.port = KV_DEFAULT_PORT,
 };
 
@@ -95,10 +105,46 @@ static const struct option_spec specs[] = {
 		      "verbs:mlx5_0; of these all must work. The default is all that are here",
 		      .metavar = "LIST"),
 	OPTION_STRING("listen-addr", 0, &args.grpc,
-		      "the address of the gRPC service, which this version has not: refused",
-		      .metavar = "HOST:PORT", .given = &args.grpc_given),
+		      "serve gRPC here, too; without a host this machine alone is served, without "
+		      "a port 50051 is used; not served unless asked for",
+		      .metavar = "[HOST:]PORT"),
+	OPTION_STRING("tls-cert", 0, &args.tls_cert,
+		      "gRPC by TLS: the certificate, and its chain, as PEM", .metavar = "FILE"),
+	OPTION_STRING("tls-key", 0, &args.tls_key, "and its key, as PEM", .metavar = "FILE"),
+	OPTION_STRING("tls-client-ca", 0, &args.tls_client_ca,
+		      "and clients need a certificate that one of these has signed",
+		      .metavar = "FILE"),
+	OPTION_UINT("grpc-max-connections", 0, &args.grpc_connections,
+		    "gRPC: more are turned away (default 1024)", .max = CLIENTS_MAX),
+	OPTION_UINT("grpc-max-streams", 0, &args.grpc_streams,
+		    "gRPC: calls under way of one connection (default 128)", .max = 65536),
+	OPTION_SIZE("grpc-max-message", 0, &args.grpc_message,
+		    "gRPC: bytes of one message (default 4MB)", .max = GRPC_MESSAGE_MAX),
+	OPTION_SIZE("grpc-max-headers", 0, &args.grpc_headers,
+		    "gRPC: bytes of a call's headers (default 16KB)", .max = 65536),
+	OPTION_SIZE("grpc-max-buffered", 0, &args.grpc_buffered,
+		    "gRPC: bytes of all messages that are not complete or not taken (default 64MB)",
+		    .max = LANDING_MAX),
+	OPTION_DURATION("grpc-keepalive", 0, &args.grpc_keepalive,
+			"gRPC: who is silent for so long is asked (default 60s)",
+			.max = DURATION_MAX),
+	OPTION_DURATION("grpc-stall", 0, &args.grpc_stall,
+			"gRPC: who takes nothing for so long is cut off (default 20s)",
+			.max = DURATION_MAX),
+	OPTION_FLAG("grpc-no-push", 0, &args.grpc_no_push,
+		    "gRPC: values inside of messages alone, no data plane"),
+	OPTION_SIZE("grpc-inline-limit", 0, &args.grpc_inline,
+		    "gRPC: clients are told to push longer values (default 64KB)",
+		    .max = GRPC_MESSAGE_MAX),
+	OPTION_DURATION("grpc-client-expiry", 0, &args.grpc_expiry,
+			"gRPC: a registered client not heard of is forgotten (default 30s)",
+			.max = DURATION_MAX),
 	OPTION_CHOICE("on-full", 0, &args.on_full, on_full_names,
 		      "when memory is full: drop what was not used lately, or refuse to put"),
+	OPTION_CHOICE(
+		"counters-by", 0, &args.counters_by, counters_by_names,
+		"who adds to counters without asking: clients of the adapter, where one needs "
+		"that, or those by shm and tcp (cpu)"),
 	OPTION_STRING("key-file", 'k', &args.key_file,
 		      "clients must know the key in the first line of this file",
 		      .metavar = "FILE"),
@@ -147,6 +193,7 @@ static const struct options_program program = {
 		    "  kv-server -m 1024                     a gigabyte, port 12345\n"
 		    "  kv-server -a 10.0.0.5 -m 64GiB -H -w 8\n"
 		    "  kv-server --listen shm,tcp://127.0.0.1 --key-file /etc/remora.key\n"
+		    "  kv-server --listen-addr 50051         gRPC for this machine\n"
 		    "  kv-server --config /etc/remora/kv-server.conf --check-config\n"
 		    "exit codes: 0 ended by a signal, 1 failed, 2 wrong usage or configuration\n",
 };
@@ -166,17 +213,15 @@ static uint64_t parse_memory(const char *text)
 
 /* Not in a file: they are about files. */
 static const char *const command_line_only[] = {"config", "check-config", NULL};
-/* Nor shown: other names, and what is refused. */
-static const char *const not_shown[] = {"config",      "check-config",	 "memory-mb",
-					"listen-addr", "worker-threads", NULL};
+/* Nor shown: other names. */
+static const char *const not_shown[] = {"config", "check-config", "memory-mb", "worker-threads",
+					NULL};
 
 /* What the table cannot express. */
 static void check_settings(void)
 {
-	if (args.grpc_given)
-		options_fail(&program,
-			     "--listen-addr: this version has no gRPC service; clients of Remora "
-			     "come by --address and --port");
+	if (!*args.grpc && (*args.tls_cert || *args.tls_key || *args.tls_client_ca))
+		options_fail(&program, "--tls-cert and such are for gRPC: give --listen-addr, too");
 	if (args.domains > UINT16_MAX)
 		options_fail(&program, "--num-domains: no machine has %llu adapters",
 			     (unsigned long long)args.domains);
@@ -219,6 +264,7 @@ static void fill_in(kv_server_options_t *options)
 		.prefault = args.prefault,
 		.reject = args.on_full == 1,
 		.zero_freed = args.zero_freed,
+		.counters_by_cpu = args.counters_by == 1,
 		.workers = (unsigned)args.workers,
 		.max_clients = (uint32_t)args.max_clients,
 		.window = (uint32_t)args.window,
@@ -228,6 +274,32 @@ static void fill_in(kv_server_options_t *options)
 		.key_file = EMPTY_TO_NULL(args.key_file),
 		.read_key_file = EMPTY_TO_NULL(args.read_key_file),
 		.node_id = EMPTY_TO_NULL(args.node_id),
+	};
+}
+
+/* 0: nothing, or as good as that, was given. */
+static int milliseconds(uint64_t ns)
+{
+	return (int)((ns + MILLISECOND - 1) / MILLISECOND);
+}
+
+static void fill_in_control(kv_control_server_options_t *options)
+{
+	*options = (kv_control_server_options_t){
+		.address = EMPTY_TO_NULL(args.grpc),
+		.tls_cert = EMPTY_TO_NULL(args.tls_cert),
+		.tls_key = EMPTY_TO_NULL(args.tls_key),
+		.tls_client_ca = EMPTY_TO_NULL(args.tls_client_ca),
+		.max_connections = (uint32_t)args.grpc_connections,
+		.max_streams = (uint32_t)args.grpc_streams,
+		.max_message = (uint32_t)args.grpc_message,
+		.max_headers = (uint32_t)args.grpc_headers,
+		.max_buffered = args.grpc_buffered,
+		.keepalive_ms = milliseconds(args.grpc_keepalive),
+		.stall_ms = milliseconds(args.grpc_stall),
+		.no_data_plane = args.grpc_no_push,
+		.inline_limit = args.grpc_inline,
+		.client_expiry_ms = milliseconds(args.grpc_expiry),
 	};
 }
 
@@ -250,4 +322,5 @@ void server_parse(int argc, char **argv, struct server_settings *settings)
 	if (settings->node_id)
 		log_set_name(settings->node_id);
 	fill_in(&settings->server);
+	fill_in_control(&settings->control);
 }

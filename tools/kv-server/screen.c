@@ -79,7 +79,8 @@ static void print_lines(const char *text, int width)
 	}
 }
 
-void screen_print(kv_server_t *server, const struct server_settings *settings)
+void screen_print(kv_server_t *server, const kv_control_server_t *control,
+		  const struct server_settings *settings)
 {
 	int width = find_width();
 
@@ -88,6 +89,9 @@ void screen_print(kv_server_t *server, const struct server_settings *settings)
 		printf("node: %s\n", settings->node_id);
 	print_lines(kv_server_summary(server), width);
 	print_lines(kv_server_paths(server), width);
+	if (control)
+		printf("grpc: listening at %s%s\n", kv_control_server_address(control),
+		       settings->control.tls_cert ? " by TLS" : "");
 	if (kv_server_port(server))
 		printf("port: %d\n", kv_server_port(server));
 	printf("ready\n");

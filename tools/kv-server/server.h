@@ -13,6 +13,7 @@
 #ifndef KV_SERVER_H
 #define KV_SERVER_H
 
+#include <remora/control_server.h>
 #include <remora/server.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,9 +27,10 @@
 
 struct server_settings {
 	kv_server_options_t server;
-	const char *node_id;  /* NULL: none */
-	const char *pid_file; /* NULL: none */
-	const char *user;     /* NULL: whoever we are */
+	kv_control_server_options_t control; /* .address NULL: no gRPC */
+	const char *node_id;		     /* NULL: none */
+	const char *pid_file;		     /* NULL: none */
+	const char *user;		     /* NULL: whoever we are */
 	bool check_config;
 };
 
@@ -42,8 +44,9 @@ void server_print_settings(void);
  * What people see
  */
 
-/* The first screen: "ready" is its last line. */
-void screen_print(kv_server_t *server, const struct server_settings *settings);
+/* The first screen: "ready" is its last line. control NULL: there is no gRPC. */
+void screen_print(kv_server_t *server, const kv_control_server_t *control,
+		  const struct server_settings *settings);
 /* The reason why it does not listen by tcp, written to `reason`. */
 void screen_find_reason(kv_server_t *server, char reason[SERVER_MESSAGE]);
 /* For kv_server_options_t: a line on a terminal; else a line in the log every few seconds. Gives up
