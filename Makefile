@@ -5,7 +5,7 @@ DESTDIR ?=
 
 .DEFAULT_GOAL := all
 .PHONY: all run test test-fast test-verbs test-planted bench bench-fabric bench-store bench-kv
-.PHONY: bench-verbs soak vm-shell lint format install deb test-deb clean help
+.PHONY: bench-rdma bench-verbs soak vm-shell lint format install deb test-deb clean help
 MAKEFLAGS += --no-print-directory
 
 all: ## build everything, optimized, into build/ (this is what plain `make` does)
@@ -40,7 +40,7 @@ test-planted: ## show that the tests can fail: plant bugs in a copy of the tree 
 	@scripts/setup
 	@scripts/planted
 
-bench: bench-fabric bench-store bench-kv ## all benchmarks
+bench: bench-fabric bench-store bench-kv bench-rdma ## all benchmarks
 
 bench-fabric: ## the fabric beside other transports, with the ratios
 	@scripts/setup bench
@@ -57,6 +57,11 @@ bench-kv: ## server and client beside Redis and memcached, and in a guest beside
 	@scripts/setup lab
 	@scripts/build release
 	@scripts/bench-kv
+
+bench-rdma: ## the easy RDMA library beside the bare fabric, and the same in a guest
+	@scripts/setup lab
+	@scripts/build release
+	@scripts/bench-rdma
 
 bench-verbs: ## the fabric on verbs beside perftest, in an emulated guest
 	@scripts/setup lab

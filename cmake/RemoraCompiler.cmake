@@ -47,6 +47,8 @@ elseif(NOT REMORA_SANITIZE STREQUAL "")
 endif()
 
 if(sanitizer_flags)
+  # A third less to compile than -O2 -g, and the reports still name files and lines.
+  set(CMAKE_C_FLAGS_RELEASE "-O1 -g1")
   add_compile_options(${sanitizer_flags} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(${sanitizer_flags})
 else()

@@ -18,6 +18,8 @@ foreach(section 1 3 5 7)
     install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section})
   endif()
 endforeach()
+# For clients by gRPC, whatever their language.
+install(FILES ${CMAKE_SOURCE_DIR}/proto/kv_cache.proto DESTINATION ${CMAKE_INSTALL_DATADIR}/remora)
 install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/remora
   RENAME copyright)
 install(FILES ${CMAKE_SOURCE_DIR}/packaging/kv-server.conf

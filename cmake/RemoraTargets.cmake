@@ -29,14 +29,19 @@ function(remora_example name)
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/examples)
 endfunction()
 
-# remora_test(NAME SOURCES file... [SLOW]): the test program build/tests/NAME, linked with the
-# archive and the harness, known to ctest. SLOW: the whole program is left out of fast runs; to
-# leave out single tests, mark them TEST_SLOW in the program's table.
+# remora_test(NAME SOURCES file... [SLOW] [ONE_THREAD]): the test program build/tests/NAME, linked
+# with the archive and the harness, known to ctest. SLOW: the whole program is left out of fast
+# runs; to leave out single tests, mark them TEST_SLOW in the program's table. ONE_THREAD: it has
+# no threads, and neither has what it tests, so the thread sanitizer has nothing to look at.
 function(remora_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "SLOW" "" "SOURCES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SLOW;ONE_THREAD" "" "SOURCES")
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE remora-core remora-harness)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  if(arg_ONE_THREAD AND REMORA_SANITIZE STREQUAL "thread")
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL TRUE)
+    return()
+  endif()
   add_test(NAME ${name} COMMAND ${name})
   if(arg_SLOW)
     set_tests_properties(${name} PROPERTIES LABELS "harness;slow")

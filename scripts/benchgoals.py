@@ -106,11 +106,13 @@ def show(value, unit):
             return f"{value / 1e6:.2f} ms"
         return f"{value:.1f} ns" if value < 1000 else f"{value / 1000:.2f} us"
     if unit == "B/s":
-        return f"{value / 1e9:.2f} GB/s"
+        return f"{value / 1e6:.1f} MB/s" if value < 1e8 else f"{value / 1e9:.2f} GB/s"
     if unit == "MB/s":
         return f"{value / 1e6:.1f} MB/s"
     if unit == "ops/s":
         return f"{value / 1e3:.0f} k/s" if value < 1e6 else f"{value / 1e6:.2f} M/s"
+    if unit == "MB":
+        return f"{value / 1e6:.1f} MB"
     if unit == "B":
         return f"{value:.1f} B"
     return f"{value * 100:.3f}%"

@@ -51,12 +51,14 @@ PUBLIC_HEADER_LAYERS = {
     "pingpong.h": "rdma",
     "kv.h": "kv",
     "server.h": "server",
+    "control.h": "control",
+    "control_server.h": "control",
 }
 
 # The shared libraries, and the public headers that each of them answers for. None: all others.
 LIBRARIES = {
     "libremora.so": None,
-    "libremora-server.so": ["server.h"],
+    "libremora-server.so": ["server.h", "control_server.h"],
 }
 
 SOURCE_SUFFIXES = {".c", ".h", ".py", ".cmake", ".sh", ".map"}
@@ -122,11 +124,16 @@ def resolve_include(tree, path, quote, name):
     return None
 
 
+# A provider that is another one's engine on a wire of its own.
+BORROWS = {"ofi": "tcp"}
+
+
 def may_include(layer, provider, other, other_provider):
     """Whether a file of one layer may include one of the other."""
     if other == "provider":
         # Its own provider's files; or the core, which knows them all.
-        return layer == "fabric" or (layer == "provider" and provider == other_provider)
+        return layer == "fabric" or (layer == "provider" and
+                                     other_provider in (provider, BORROWS.get(provider)))
     if layer == "provider" and other == "fabric":
         return True
     return layer == other or LAYER_RANKS[other] < LAYER_RANKS[layer]

@@ -16,13 +16,33 @@ from lab.kernel import Unavailable
 from testreport import LOGS, ROOT
 
 CONFORMANCE = "build/tests/fabric_conformance"
+MESH = "build/tests/mesh_conformance --provider verbs --host 10.77.0.1"
+RDMA = "build/tests/rdma_conformance --provider verbs --host 10.77.0.1"
 # For each guest: name, command, and how long it may take. Both guests take about as long.
 GUESTS = [
     [
         ("fabric_conformance_verbs", f"{CONFORMANCE} --provider verbs --host 10.77.0.1", 1800),
+        # The same without what takes long, for `make test`.
+        ("fabric_conformance_verbs_fast",
+         f"{CONFORMANCE} --provider verbs --host 10.77.0.1 --fast", 900),
+        # What could depend on the address family is in these.
+        ("fabric_conformance_verbs_ipv6",
+         f"{CONFORMANCE} --provider verbs --host [fd77::1] --filter connect_", 300),
         ("domains_verbs", "build/tests/domains_test --device verbs:rxe0 --address 10.77.0.1:0 "
          "--device verbs:rxe1 --address 10.78.0.1:0 --large-kib 1024", 600),
+        ("pingpong_verbs",
+         "build/tests/pingpong_test --provider verbs --host 10.77.0.1 --fast", 600),
         ("verbs_cm_hostile_test", "build/tests/verbs_cm_hostile_test", 600),
+        ("mesh_conformance_verbs", f"{MESH} --fast", 900),
+        ("rdma_conformance_verbs", f"{RDMA} --fast", 1200),
+        # Parts of these two, for `make test`: what lies nearest to the adapter.
+        ("mesh_verbs_memory", f"{MESH} --fast --filter memory_", 300),
+        ("rdma_verbs_memory", f"{RDMA} --fast --filter memory_", 300),
+        # Values that the gRPC server pushes and pulls.
+        ("control_client_verbs", "build/tests/control_client_test --provider verbs:rxe0 "
+         "--host 10.77.0.1 --fast --filter own_memory", 300),
+        ("data_plane_verbs", "build/tests/data_plane_test --provider verbs:rxe0 "
+         "--host 10.77.0.1 --fast --filter places", 300),
     ],
     [
         ("fabric_conformance_verbs_socket",
@@ -30,9 +50,6 @@ GUESTS = [
         # How one connects is what differs; this is a part of the one before, for `make test`.
         ("fabric_conformance_verbs_socket_connect",
          f"{CONFORMANCE} --provider verbs:rxe0,socket --host 10.77.0.1 --filter connect_", 300),
-        # What could depend on the address family is in these.
-        ("fabric_conformance_verbs_ipv6",
-         f"{CONFORMANCE} --provider verbs --host [fd77::1] --filter connect_", 300),
         ("fabric_conformance_verbs_socket_ipv6",
          f"{CONFORMANCE} --provider verbs:socket --host [fd77::1] --filter connect_", 300),
         ("verbs_hostile_test", "build/tests/verbs_hostile_test", 900),
@@ -51,7 +68,9 @@ PROGRAMS = [entry for entries in GUESTS for entry in entries]
 SCRIPTS = sorted((ROOT / "tests" / "verbs_lab").glob("*_test.py"))
 # What `make test` leaves out: that the lab itself is right, shown with programs of others; and what
 # takes minutes and is nearly the same as another one.
-LONG = {"wire_test", "fabric_conformance_verbs_socket"}
+LONG = {"wire_test", "fabric_conformance_verbs", "fabric_conformance_verbs_socket",
+        "fabric_conformance_verbs_socket_ipv6", "mesh_conformance_verbs", "rdma_conformance_verbs",
+        "pingpong_verbs"}
 SCRIPT_TIMEOUT_S = 1800
 # The guest is emulated: several times slower than the machine that it runs on.
 ENVIRONMENT = {"TEST_TIME_SCALE": "10"}

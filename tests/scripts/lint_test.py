@@ -139,22 +139,33 @@ def test_missing_symbol(root):
            "include/remora/fabric.h: declares rmr_post, which libremora.so does not export")
 
 
-def test_lint_script(root, text, expected_code, part):
-    """The whole of scripts/lint, on one C file. The build is a stub."""
+def test_lint_script(root, text, expected_code, part, more=None):
+    """The whole of scripts/lint, on one C file and perhaps others. The build is a stub."""
     for directory in ("src", "include", "tools", "examples", "tests", "scripts"):
         shutil.rmtree(root / directory)
     for name in (".clang-format", ".cppcheck-suppressions"):
         shutil.copy(ROOT / name, root)
     write_tree(root, {"scripts/build": "#!/bin/sh\n", "src/base/one.c": text,
-                      "src/base/one.h": "int f(void);\n", ".gitignore": "/build/\n"})
+                      "src/base/one.h": "int f(void);\n", ".gitignore": "/build/\n",
+                      **(more or {})})
     (root / "scripts" / "build").chmod(0o755)
-    for name in ("lint", "check-tree.py"):
+    for name in ("lint", "check-tree.py", "man-from-header"):
         shutil.copy(ROOT / "scripts" / name, root / "scripts")
     subprocess.run(["git", "init", "-q", root], check=True)
     result = subprocess.run([root / "scripts" / "lint"], capture_output=True, text=True,
                             check=False)
     expect(result.returncode, result.stdout + result.stderr, expected_code, part)
 
+
+PAGE = """.Dd November 15, 2026
+.Dt ONE 1
+.Os
+.Sh NAME
+.Nm one
+.Nd a page
+.Sh DESCRIPTION
+It is one.
+"""
 
 LINT_SCRIPT = [
     ("lint_accepts", "int f(void)\n{\n\treturn 0;\n}\n", 0, "lint: 2 C files, all well"),
@@ -163,6 +174,10 @@ LINT_SCRIPT = [
      "[arrayIndexOutOfBounds]"),
     ("lint_tree", '#include "../store/x.h"\n#include <remora/x.h>\n/* /' + 'root/x */\n', 1,
      "a path of one machine"),
+    ("lint_manual", "int f(void)\n{\n\treturn 0;\n}\n", 1, "unknown macro: .Nonsense",
+     {"docs/man/one.1": PAGE + ".Nonsense\n"}),
+    ("lint_manual_of_header", "int f(void)\n{\n\treturn 0;\n}\n", 1, "has no opening comment",
+     {"include/remora/status.h": "void f(void);\n"}),
 ]
 
 

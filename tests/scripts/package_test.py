@@ -36,11 +36,14 @@ def check_files(files, prefix, sysconf):
     expected = [f"{prefix}/bin/{name}" for name in PROGRAMS]
     expected += [f"{prefix}/include/remora/{name}" for name in HEADERS]
     expected += [f"{prefix}/share/man/man1/{name}.1" for name in PROGRAMS]
+    expected += [f"{prefix}/share/man/man3/remora-{name[:-2]}.3" for name in HEADERS]
+    expected += [f"{prefix}/share/man/man3/{name}.3" for name in ("rmr_post", "kv_client_get")]
     for library in ("remora", "remora-server"):
         directory = f"{prefix}/{LIBRARIES}"
         expected += [f"{directory}/lib{library}.so", f"{directory}/lib{library}.so.0",
                      f"{directory}/pkgconfig/{library}.pc"]
     expected += [f"{prefix}/lib/systemd/system/kv-server.service",
+                 f"{prefix}/share/remora/kv_cache.proto",
                  f"{prefix}/share/doc/remora/copyright",
                  f"{prefix}/share/doc/remora/examples/kv-server.conf",
                  f"{sysconf}/remora/kv-server.conf"]

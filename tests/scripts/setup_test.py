@@ -15,7 +15,8 @@ SETUP = ROOT / "scripts" / "setup"
 def package_names():
     """All packages that the script names, from its own lists."""
     text = SETUP.read_text()
-    lists = re.findall(r"^(required|optional|lab|bench|deb|servers)='\n(.*?)^'", text, re.M | re.S)
+    names = "required|optional|javascript|lab|bench|deb|servers"
+    lists = re.findall(rf"^({names})='\n(.*?)^'", text, re.M | re.S)
     return {name: [line.split()[0] for line in body.splitlines()] for name, body in lists}
 
 
