@@ -51,8 +51,8 @@ static void test_wrong(void)
 	static const struct {
 		size_t offset;
 		uint8_t value;
-	} changes[] = {{0, 'X'},  {3, 'X'}, {6, 0},    {6, 57},	 {6, 255}, {7, 0},   {7, 3},
-		       {39, 'x'}, {16, 0},  {96, 'X'}, {102, 0}, {102, 9}, {103, 99}};
+	} changes[] = {{0, 'X'}, {3, 'X'},  {6, 0},  {6, 57},	{6, 255}, {7, 0},   {7, 2},
+		       {7, 8},	 {39, 'x'}, {16, 0}, {96, 'X'}, {102, 0}, {102, 9}, {103, 99}};
 	const char *reason;
 
 	for (size_t i = 0; i < TEST_COUNT(changes); i++) {

@@ -159,7 +159,8 @@ static void raw_greeting(const struct scene *scene, int fd, uint8_t *to)
 }
 
 /* Sends a greeting, changed in one byte, and lets the victim take it if it does. */
-static struct rmr_conn *raw_call(struct scene *scene, size_t offset, int value, int *fd)
+static struct rmr_conn *raw_call(struct scene *scene, size_t offset, int value, int patience_ms,
+				 int *fd)
 {
 	uint8_t bytes[GREETING_SIZE];
 	struct rmr_request *request;
@@ -170,7 +171,7 @@ static struct rmr_conn *raw_call(struct scene *scene, size_t offset, int value, 
 	if (value >= 0)
 		bytes[offset] = (uint8_t)value;
 	CHECK_EQ(send(*fd, bytes, sizeof(bytes), MSG_NOSIGNAL), sizeof(bytes));
-	if (rmr_listener_next(scene->listener, value >= 0 ? 100 : PATIENCE_MS, &request) != RMR_OK)
+	if (rmr_listener_next(scene->listener, patience_ms, &request) != RMR_OK)
 		return NULL;
 	return rmr_accept(request, scene->victim, NULL, &conn) == RMR_OK ? conn : NULL;
 }
@@ -202,7 +203,7 @@ static void test_greetings(void)
 		bool is_told; /* why not */
 	} changes[] = {
 		{0, 'X', false}, {4, 99, true},	  {6, 0, false},   {6, 200, false},
-		{7, 0, false},	 {7, 3, false},	  {16, 'v', true}, {39, 'x', false},
+		{7, 2, false},	 {7, 9, false},	  {16, 'v', true}, {39, 'x', false},
 		{102, 3, false}, {102, 2, false}, {112, 0, false},
 	};
 	struct scene scene;
@@ -212,7 +213,7 @@ static void test_greetings(void)
 		uint8_t answer[GREETING_SIZE];
 		int fd;
 
-		if (raw_call(&scene, changes[i].offset, changes[i].value, &fd))
+		if (raw_call(&scene, changes[i].offset, changes[i].value, 100, &fd))
 			TEST_FAIL("byte %zu as %d was taken", changes[i].offset, changes[i].value);
 		CHECK_EQ(read_to_end(fd, answer, sizeof(answer)),
 			 changes[i].is_told ? sizeof(answer) : 0);
@@ -231,19 +232,19 @@ static void test_after_greeting(void)
 	int fd;
 
 	scene_open(&scene);
-	conn = raw_call(&scene, 0, -1, &fd);
+	conn = raw_call(&scene, 0, -1, PATIENCE_MS, &fd);
 	CHECK(conn != NULL);
 	close(fd);
 	expect_lost(&scene, conn, RMR_DISCONNECTED);
 
-	conn = raw_call(&scene, 0, -1, &fd);
+	conn = raw_call(&scene, 0, -1, PATIENCE_MS, &fd);
 	CHECK(conn != NULL);
 	CHECK_EQ(send(fd, nonsense, 8, MSG_NOSIGNAL), 8);
 	expect_lost(&scene, conn, RMR_PROTOCOL);
 	close(fd);
 
 	/* It claims to have sent packets that never come. */
-	conn = raw_call(&scene, 0, -1, &fd);
+	conn = raw_call(&scene, 0, -1, PATIENCE_MS, &fd);
 	CHECK(conn != NULL);
 	CHECK_EQ(send(fd, &bye, sizeof(bye), MSG_NOSIGNAL), sizeof(bye));
 	expect_lost(&scene, conn, RMR_DISCONNECTED);
@@ -251,25 +252,103 @@ static void test_after_greeting(void)
 	scene_close(&scene);
 }
 
+static void say_word(int fd, uint32_t magic, uint32_t value)
+{
+	struct greeting_word word = {.magic = htole32(magic), .value = htole32(value)};
+
+	CHECK_EQ(send(fd, &word, sizeof(word), MSG_NOSIGNAL), sizeof(word));
+}
+
+/* Words about sleep, out of turn. */
+static void test_bells(void)
+{
+	static const struct {
+		uint8_t mode;
+		uint32_t words[2], values[2];
+	} cases[] = {
+		/* It rings twice. */
+		{GREETING_PACKED, {GREETING_BELL, GREETING_BELL}, {1, 2}},
+		/* Need not be rung for, and says that it must. */
+		{GREETING_PACKED, {GREETING_BELL, GREETING_ASLEEP}, {1, 0}},
+		/* Was not rung for. */
+		{GREETING_PACKED | GREETING_RUNG, {GREETING_BELL, GREETING_ASLEEP}, {1, 0}},
+		{GREETING_PACKED | GREETING_RUNG, {GREETING_ASLEEP, GREETING_BELL}, {5, 1}},
+	};
+	struct rmr_conn *conn;
+	struct scene scene;
+	int fd;
+
+	scene_open(&scene);
+	for (size_t i = 0; i < TEST_COUNT(cases); i++) {
+		conn = raw_call(&scene, offsetof(struct greeting, mode), cases[i].mode, PATIENCE_MS,
+				&fd);
+		CHECK(conn != NULL);
+		for (int word = 0; word < 2; word++)
+			say_word(fd, cases[i].words[word], cases[i].values[word]);
+		expect_lost(&scene, conn, RMR_PROTOCOL);
+		close(fd);
+	}
+	scene_close(&scene);
+}
+
+/* It rings, and then nothing comes: one does not stay awake for that, and says so. */
+static void test_bell_for_nothing(void)
+{
+	struct pollfd pollfd = {.events = POLLIN};
+	struct greeting_word word;
+	struct rmr_completion c;
+	uint8_t answer[GREETING_SIZE];
+	uint64_t deadline_ns = clock_deadline_ns(PATIENCE_MS);
+	struct rmr_conn *conn;
+	struct scene scene;
+	bool armed = false;
+	int fd;
+
+	scene_open(&scene);
+	conn = raw_call(&scene, 0, -1, PATIENCE_MS, &fd);
+	CHECK(conn != NULL);
+	CHECK_EQ(recv(fd, answer, sizeof(answer), MSG_WAITALL), sizeof(answer));
+	say_word(fd, GREETING_BELL, 1000);
+	pollfd.fd = fd;
+	while (poll(&pollfd, 1, 0) == 0) {
+		CHECK_EQ(rmr_poll(scene.victim, &c, 1), 0);
+		armed |= rmr_queue_arm(scene.victim) == RMR_OK;
+		CHECK(!clock_passed(deadline_ns));
+	}
+	CHECK_EQ(recv(fd, &word, sizeof(word), MSG_WAITALL), sizeof(word));
+	CHECK(armed);
+	CHECK_EQ(le32toh(word.magic), GREETING_ASLEEP);
+	CHECK_EQ(le32toh(word.value), 0);
+	close(fd);
+	expect_lost(&scene, conn, RMR_DISCONNECTED);
+	scene_close(&scene);
+}
+
 /* ------------------------------------------------------------------------------------------
  * By packets
  */
 
+/* The header of a packet. */
+struct forged {
+	uint64_t token;
+	uint32_t number, taken;
+};
+
 /* Sends a packet from the caller's endpoint, as if it were of this connection. */
-static void forge(struct scene *scene, const struct ofi_conn *like, uint64_t token, uint32_t number,
+static void forge(struct scene *scene, const struct ofi_conn *like, struct forged header,
 		  const void *bytes, size_t length)
 {
 	struct ofi_queue *queue = (struct ofi_queue *)scene->caller;
+	struct ofi_packet whole = {.token = htole64(header.token),
+				   .number = htole32(header.number),
+				   .taken = htole32(header.taken)};
 	uint8_t packet[64];
 	struct rmr_completion c;
 	uint64_t deadline_ns = clock_deadline_ns(PATIENCE_MS);
 	ssize_t code;
 
-	token = htole64(token);
-	number = htole32(number);
 	memset(packet, 0, sizeof(packet));
-	memcpy(packet, &token, sizeof(token));
-	memcpy(packet + 8, &number, sizeof(number));
+	memcpy(packet, &whole, OFI_PACKET_HEADER);
 	memcpy(packet + OFI_PACKET_HEADER, bytes, length);
 	do {
 		(void)rmr_poll(scene->caller, &c, 0);
@@ -294,29 +373,37 @@ static void test_packets(void)
 	conn = (struct ofi_conn *)calling;
 
 	/* For nobody: nothing happens. */
-	forge(&scene, conn, 0, 0, "x", 1);
-	forge(&scene, conn, conn->peer_token + OFI_CONNS_MAX, 0, "x", 1);
-	forge(&scene, conn, UINT64_MAX, 0, "x", 1);
-	forge(&scene, conn, conn->peer_token, 0, "", 0);
+	forge(&scene, conn, (struct forged){0, 0, 0}, "x", 1);
+	forge(&scene, conn, (struct forged){conn->peer_token + OFI_CONNS_MAX, 0, 0}, "x", 1);
+	forge(&scene, conn, (struct forged){UINT64_MAX, 0, 0}, "x", 1);
+	forge(&scene, conn, (struct forged){conn->peer_token, 0, 0}, "", 0);
 	check_witness(&scene);
 
 	/* No frame. */
-	forge(&scene, conn, conn->peer_token, conn->packets_sent, "\xff\xff\xff\xff", 4);
+	forge(&scene, conn, (struct forged){conn->peer_token, conn->packets_sent, 0},
+	      "\xff\xff\xff\xff", 4);
+	expect_lost(&scene, taken, RMR_PROTOCOL);
+	rmr_conn_close(calling);
+
+	/* It has taken in more than was sent. */
+	taken = call(&scene, &calling);
+	conn = (struct ofi_conn *)calling;
+	forge(&scene, conn, (struct forged){conn->peer_token, conn->packets_sent, 1000}, "x", 1);
 	expect_lost(&scene, taken, RMR_PROTOCOL);
 	rmr_conn_close(calling);
 
 	/* A number that was there already. */
 	taken = call(&scene, &calling);
 	conn = (struct ofi_conn *)calling;
-	forge(&scene, conn, conn->peer_token, UINT32_MAX, "x", 1);
+	forge(&scene, conn, (struct forged){conn->peer_token, UINT32_MAX, 0}, "x", 1);
 	expect_lost(&scene, taken, RMR_PROTOCOL);
 	rmr_conn_close(calling);
 	scene_close(&scene);
 }
 
 static const struct test tests[] = {
-	{"hostile_greetings", test_greetings},
-	{"hostile_after_the_greeting", test_after_greeting},
+	{"hostile_greetings", test_greetings}, {"hostile_after_the_greeting", test_after_greeting},
+	{"hostile_bells", test_bells},	       {"hostile_bell_for_nothing", test_bell_for_nothing},
 	{"hostile_packets", test_packets},
 };
 

@@ -131,8 +131,9 @@ static enum rmr_status open_conn(struct ofi_conn *conn, int fd, const struct gre
 	conn->peer_token = peer->token;
 	conn->reach_ns = clock_deadline_ns(conn->stream.base.options.dead_after_ms);
 	conn->called = !conn->silent;
-	conn->lends = conn->called && peer->mode == GREETING_PUSHED &&
-		      ofi_device_of(queue)->mode == GREETING_PUSHED;
+	conn->lends = conn->called && (peer->mode & ofi_device_of(queue)->mode & GREETING_PUSHED);
+	conn->rings = peer->mode & GREETING_RUNG;
+	conn->peer_awake = !conn->rings;
 	conn_begin(&conn->stream, fd, &peer->handshake);
 	return control_watch(conn);
 }
@@ -159,6 +160,7 @@ static enum rmr_status prepare(struct ofi_conn *conn)
 	list_init(&conn->blocked_link);
 	list_init(&conn->leaving_link);
 	list_init(&conn->opening_link);
+	list_init(&conn->rung_link);
 	queue_lock(tcp_queue_of(&conn->stream));
 	status = take_token(conn);
 	queue_unlock(tcp_queue_of(&conn->stream));

@@ -19,6 +19,14 @@
 
 #define EVENTS_AT_ONCE 32
 
+bool control_say(struct ofi_conn *conn, uint32_t magic, uint32_t value)
+{
+	struct greeting_word word = {.magic = htole32(magic), .value = htole32(value)};
+
+	/* Hardly anything is ever on its way by this socket: it fits. */
+	return socket_send(conn->stream.fd, &word, sizeof(word)) == sizeof(word);
+}
+
 enum rmr_status control_watch(struct ofi_conn *conn)
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = conn};
@@ -54,6 +62,10 @@ static void understand(struct ofi_conn *conn)
 		leave(conn, le32toh(word.value), OFI_LEAVE_NS);
 	else if (le32toh(word.magic) == GREETING_DOOR)
 		lend_take_word(conn, le32toh(word.value));
+	else if (le32toh(word.magic) == GREETING_BELL)
+		sleep_take_bell(conn, le32toh(word.value));
+	else if (le32toh(word.magic) == GREETING_ASLEEP)
+		sleep_take_asleep(conn, le32toh(word.value));
 	else
 		conn_violation(&conn->stream, "nonsense by the socket");
 }
@@ -68,7 +80,9 @@ static void read_socket(struct ofi_conn *conn)
 	if (got < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (base->discarding || !conn_is_up(conn)) {
-		control_end(base);
+		/* Words that it said before it heard our good-bye do not matter. */
+		if (got <= 0)
+			control_end(base);
 		return;
 	}
 	if (got <= 0) {
@@ -83,7 +97,7 @@ static void read_socket(struct ofi_conn *conn)
 		understand(conn);
 }
 
-void control_dispatch(struct ofi_queue *queue)
+bool control_dispatch(struct ofi_queue *queue)
 {
 	struct epoll_event events[EVENTS_AT_ONCE];
 	int count = epoll_wait(queue->control_fd, events, EVENTS_AT_ONCE, 0);
@@ -95,6 +109,7 @@ void control_dispatch(struct ofi_queue *queue)
 		if (conn->stream.fd >= 0)
 			read_socket(conn);
 	}
+	return count > 0;
 }
 
 void control_settle(struct ofi_queue *queue)
@@ -115,10 +130,7 @@ void control_settle(struct ofi_queue *queue)
 /* Says good-bye. */
 static void say_bye(struct ofi_conn *conn)
 {
-	struct greeting_word bye = {.magic = htole32(GREETING_BYE),
-				    .value = htole32(conn->packets_sent)};
-
-	(void)socket_send(conn->stream.fd, &bye, sizeof(bye));
+	(void)control_say(conn, GREETING_BYE, conn->packets_sent);
 	(void)shutdown(conn->stream.fd, SHUT_WR);
 }
 
@@ -146,6 +158,7 @@ void control_end(struct tcp_conn *base)
 	list_remove(&conn->blocked_link);
 	packet_drop_strays(conn);
 	list_remove(&conn->opening_link);
+	list_remove(&conn->rung_link);
 	lend_recall(base);
 	if (base->fd < 0)
 		return;

@@ -41,7 +41,9 @@ static enum rmr_status open_fabric(struct ofi_device *device, const char *instan
 		device->library->freeinfo(device->info);
 		return error_set(RMR_SYSTEM, "libfabric: opening a fabric: %s", library_text(code));
 	}
+	device->mode = GREETING_PACKED;
 	door_prepare(device);
+	sleep_prepare(device);
 	log_debug("ofi: %s on %s", device->info->fabric_attr->prov_name,
 		  device->info->domain_attr->name);
 	return RMR_OK;

@@ -74,7 +74,6 @@ void door_prepare(struct ofi_device *device)
 	struct fi_info *hints;
 	int code;
 
-	device->mode = GREETING_PACKED;
 	if (!strstr(device->info->fabric_attr->prov_name, ";ofi_rxm") || !device->info->src_addr ||
 	    (chosen && strcmp(chosen, "packets") == 0))
 		return;
@@ -84,7 +83,7 @@ void door_prepare(struct ofi_device *device)
 	code = device->library->getinfo(OFI_API_VERSION, NULL, NULL, 0, hints, &device->door_info);
 	device->library->freeinfo(hints);
 	if (code == 0)
-		device->mode = GREETING_PUSHED;
+		device->mode |= GREETING_PUSHED;
 	else
 		log_debug("%s: no doors: %s", device->stream.base.info.name, library_text(code));
 }

@@ -25,8 +25,10 @@ static enum rmr_status failed(const char *what, ssize_t code)
 static enum rmr_status open_parts(struct ofi_queue *queue)
 {
 	struct ofi_device *device = ofi_device_of(queue);
-	struct fi_cq_attr cq_attr = {
-		.format = FI_CQ_FORMAT_MSG, .wait_obj = FI_WAIT_FD, .size = OFI_CQ_SIZE};
+	struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_MSG,
+				     .wait_obj =
+					     queue_is_rung_for(queue) ? FI_WAIT_NONE : FI_WAIT_FD,
+				     .size = OFI_CQ_SIZE};
 	struct fi_av_attr av_attr = {.type = device->info->domain_attr->av_type, .count = 64};
 	size_t length = sizeof(queue->address.bytes);
 	int code;

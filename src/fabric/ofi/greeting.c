@@ -15,7 +15,7 @@ static const char *find_fault(const struct greeting *greeting)
 	/* A refusal says nothing of an endpoint. */
 	if (greeting->handshake.kind == HANDSHAKE_REJECT)
 		return NULL;
-	if (greeting->mode < GREETING_PACKED || greeting->mode > GREETING_PUSHED)
+	if (!(greeting->mode & GREETING_PACKED) || (greeting->mode & ~GREETING_ALL))
 		return "a greeting of an unknown mode";
 	if (greeting->token == 0)
 		return "a greeting without a token";

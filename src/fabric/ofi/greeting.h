@@ -16,12 +16,17 @@
  *
  * The token is what packets to this side have to carry: 64 bits of which 48 are random. Both sides
  * must be on the same provider. Later on there are words of 8 bytes by the same socket. The caller
- * may ask for a door, once, and is told the port where it is (door.c). Each side, when it hangs up,
- * says how many packets it has sent, so that the other one takes in all of them before it counts
- * the connection as ended.
+ * may ask for a door, once, and is told the port where it is (door.c). Whoever wants to be heard
+ * rings, and is told when he has to ring again (sleep.c). Each side, when it hangs up, says how
+ * many packets it has sent, so that the other one takes in all of them before it counts the
+ * connection as ended.
  *
  *	+---------------+---------------+
  *	|     door      |     port      |	0: it asks for one
+ *	+---------------+---------------+
+ *	|     bell      |    packets    |	that it has sent, when this one has left
+ *	+---------------+---------------+
+ *	|    asleep     |    packets    |	that it has taken in
  *	+---------------+---------------+
  *	|      bye      |    packets    |	then the end of the stream
  *	+---------------+---------------+
@@ -40,14 +45,19 @@
 #define GREETING_MAGIC	      0x6f726d52u /* "Rmro" */
 #define GREETING_BYE	      0x62726d52u /* "Rmrb" */
 #define GREETING_DOOR	      0x64726d52u /* "Rmrd" */
-#define GREETING_VERSION      1
+#define GREETING_BELL	      0x6c726d52u /* "Rmrl" */
+#define GREETING_ASLEEP	      0x73726d52u /* "Rmrs" */
+#define GREETING_VERSION      2
 #define GREETING_SIZE	      224
 #define GREETING_PROVIDER_MAX 24
 #define GREETING_ADDRESS_MAX  56
 
-/* How the data of a long READ travels (lend.c), if both sides say the same: */
-#define GREETING_PACKED 1 /* in packets; also when they do not */
-#define GREETING_PUSHED 2 /* straight into the memory that it is for */
+/* What is said of the one who greets, one bit each. */
+#define GREETING_PACKED 1 /* packets will do for all; always there */
+#define GREETING_PUSHED                                                                            \
+	2		/* long READs can go straight into the memory that they are for (lend.c) */
+#define GREETING_RUNG 4 /* it must be rung for (sleep.c) */
+#define GREETING_ALL  (GREETING_PACKED | GREETING_PUSHED | GREETING_RUNG)
 
 struct greeting {
 	uint32_t magic;

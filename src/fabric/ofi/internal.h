@@ -54,7 +54,7 @@ struct ofi_device {
 	const struct ofi_library *library;
 	struct fi_info *info;
 	struct fid_fabric *fabric;
-	uint8_t mode;		   /* GREETING_PACKED or GREETING_PUSHED: what we can do */
+	uint8_t mode;		   /* GREETING_PACKED and others */
 	struct fi_info *door_info; /* with GREETING_PUSHED */
 };
 
@@ -81,7 +81,7 @@ struct ofi_context {
 struct ofi_packet {
 	uint64_t token;	 /* the receiver's, of the greeting */
 	uint32_t number; /* from 0, by connection and direction */
-	uint32_t zero;
+	uint32_t taken;	 /* how many the sender has taken in */
 	uint8_t bytes[OFI_PACKET_BYTES];
 };
 #define OFI_PACKET_HEADER offsetof(struct ofi_packet, bytes)
@@ -175,15 +175,17 @@ struct ofi_queue {
 	bool needs_local_mr;
 	size_t inject_max; /* bytes that can be sent without keeping them; 0: none */
 	int control_fd;	   /* epoll set of the connections' sockets; lies in sockets_fd */
-	unsigned control_in;
-	int cq_fd;	/* libfabric's; lies in sockets_fd while it is watched */
-	bool watched;	/* what comes in makes sockets_fd readable */
-	unsigned polls; /* since the owner last slept */
+	unsigned control_in, control_each;
+	int cq_fd;	  /* libfabric's; lies in sockets_fd while it is watched */
+	bool watched;	  /* what comes in makes sockets_fd readable */
+	unsigned polls;	  /* since the owner last slept */
+	struct list rung; /* connections that have rung, and will not do so again for the time */
 
 	struct ofi_slab *slabs;
 	struct ofi_receive *receives; /* OFI_RECEIVES, all posted but the one in hand */
 	void *receive_descriptor;
 	struct ofi_send *free_sends;
+	unsigned sends; /* packets in the hands of libfabric */
 	struct list peers;
 	struct list blocked; /* connections that wait for room to send */
 	struct list leaving; /* connections whose peer has hung up */
@@ -203,11 +205,18 @@ struct ofi_conn {
 	struct ofi_peer *peer;
 	uint64_t token, peer_token;
 	uint32_t packets_sent, packets_taken;
-	uint32_t sends; /* packets in the hands of libfabric */
-	bool silent;	/* sends nothing before it has heard something */
-	bool called;	/* it was us who called */
-	bool lends;	/* long READs */
-	bool asked;	/* for a door, or was */
+	uint32_t peer_taken;   /* of those sent, as far as the peer has said */
+	uint32_t sent_whole;   /* up to here packets were sent that are not injected */
+	bool rings;	       /* the peer must be rung for */
+	bool peer_awake;       /* but not now: it takes in what comes */
+	struct list rung_link; /* in queue->rung while the peer thinks so of us */
+	uint32_t rung_for;     /* how many packets there will be */
+	uint64_t rung_ns;      /* ... not to be waited for any more after this */
+	uint32_t sends;	       /* packets in the hands of libfabric */
+	bool silent;	       /* sends nothing before it has heard something */
+	bool called;	       /* it was us who called */
+	bool lends;	       /* long READs */
+	bool asked;	       /* for a door, or was */
 	struct ofi_door *door;
 	struct list opening_link;
 	uint64_t door_ns;  /* opening: no longer than this */
@@ -230,6 +239,12 @@ static inline struct ofi_device *ofi_device_of(const struct ofi_queue *queue)
 static inline struct ofi_queue *ofi_queue_of(struct ofi_conn *conn)
 {
 	return (struct ofi_queue *)conn->stream.base.queue;
+}
+
+/* Must peers ring for it? */
+static inline bool queue_is_rung_for(const struct ofi_queue *queue)
+{
+	return ofi_device_of(queue)->mode & GREETING_RUNG;
 }
 
 static inline bool conn_is_up(const struct ofi_conn *conn)
@@ -268,7 +283,7 @@ struct ofi_peer *endpoint_peer(struct ofi_queue *queue, const struct ofi_address
 void endpoint_drop_peer(struct ofi_queue *queue, struct ofi_peer *peer);
 
 /* door.c ---------------------------------------------------------------------------------- */
-/* Finds out whether there can be doors: fills in device->mode and device->door_info. */
+/* Finds out whether there can be doors: adds to device->mode, and fills in device->door_info. */
 void door_prepare(struct ofi_device *device);
 void door_release(struct ofi_device *device);
 /* Target: has the queue listen for callers at doors, and tells where. */
@@ -292,11 +307,22 @@ void door_watch_all(struct ofi_queue *queue);
 bool door_needs_polls(const struct ofi_queue *queue);
 
 /* sleep.c --------------------------------------------------------------------------------- */
+/* Finds out who wakes up those who sleep, libfabric or the peer: adds to device->mode. */
+void sleep_prepare(struct ofi_device *device);
 enum rmr_status sleep_init(struct ofi_queue *queue);
-/* Has what comes in from now on make sockets_fd readable. False: something has already. */
+/* Has what comes in from now on make sockets_fd readable. False: something has already, or is
+ * about to. */
 bool sleep_watch(struct ofi_queue *queue);
 /* Nobody need be woken. */
 void sleep_unwatch(struct ofi_queue *queue);
+/* Would nobody but who polls see what comes in? */
+bool sleep_needs_polls(const struct ofi_queue *queue);
+/* A packet is about to be sent. */
+void sleep_ring(struct ofi_conn *conn);
+/* Words by the socket: the peer rings; the peer wants to be rung for, and has taken in so many
+ * packets. */
+void sleep_take_bell(struct ofi_conn *conn, uint32_t packets);
+void sleep_take_asleep(struct ofi_conn *conn, uint32_t packets);
 
 /* packet.c -------------------------------------------------------------------------------- */
 /* Memory for packets, of which the receiving ones are posted. */
@@ -337,8 +363,10 @@ void ofi_conn_fini(struct rmr_conn *conn);
 struct ofi_conn *conn_by_token(struct ofi_queue *queue, uint64_t token);
 
 /* control.c ------------------------------------------------------------------------------- */
-/* Looks at the sockets of all connections. */
-void control_dispatch(struct ofi_queue *queue);
+/* Says one of the words of greeting.h. */
+bool control_say(struct ofi_conn *conn, uint32_t magic, uint32_t value);
+/* Looks at the sockets of all connections. Returns whether one of them had something. */
+bool control_dispatch(struct ofi_queue *queue);
 /* Ends connections whose peer has hung up and whose packets are all here. */
 void control_settle(struct ofi_queue *queue);
 enum rmr_status control_watch(struct ofi_conn *conn);

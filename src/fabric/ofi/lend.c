@@ -33,20 +33,13 @@
  * Asking for doors
  */
 
-static bool say(struct ofi_conn *conn, uint32_t port)
-{
-	struct greeting_word word = {.magic = htole32(GREETING_DOOR), .value = htole32(port)};
-
-	/* Hardly anything was ever said by this socket: it fits. */
-	return socket_send(conn->stream.fd, &word, sizeof(word)) == sizeof(word);
-}
-
 /* Target: the peer wants a door. It does without if there is none. */
 static void offer_door(struct ofi_conn *conn)
 {
 	uint16_t port;
 
-	if (door_listen(ofi_queue_of(conn), &port) == RMR_OK && say(conn, port))
+	if (door_listen(ofi_queue_of(conn), &port) == RMR_OK &&
+	    control_say(conn, GREETING_DOOR, port))
 		door_expect(conn);
 	else
 		log_info("%s: connection to %s: no door for long READs: %s",
@@ -56,7 +49,7 @@ static void offer_door(struct ofi_conn *conn)
 
 void lend_take_word(struct ofi_conn *conn, uint32_t port)
 {
-	bool can = ofi_device_of(ofi_queue_of(conn))->mode == GREETING_PUSHED;
+	bool can = ofi_device_of(ofi_queue_of(conn))->mode & GREETING_PUSHED;
 
 	/* Who was called is asked, once; who has called is answered, if it has asked, once. */
 	if (!conn->called && port == 0 && !conn->asked && can) {
@@ -84,7 +77,7 @@ static bool has_door(struct ofi_conn *conn)
 		return false;
 	if (!conn->asked) {
 		conn->asked = true;
-		conn->lends = say(conn, 0);
+		conn->lends = control_say(conn, GREETING_DOOR, 0);
 		if (conn->lends)
 			door_expect(conn);
 	}

@@ -12,6 +12,7 @@
 #define OFI_SENDS_SLAB	16u	   /* packets to send that are allocated at once */
 #define OFI_STRAY_BYTES (8u << 20) /* of packets that came too early, by connection */
 #define OFI_CONNS_MAX	65536u	   /* connections of a queue: 16 bits of their token */
+#define OFI_INJECTS_MAX 8u	   /* injected packets that the peer has not taken in */
 
 #define OFI_LEASES     64u /* READs of one queue whose memory is lent at a time */
 #define OFI_PUSHES_MAX 8u  /* READs of one connection whose data is with libfabric */
@@ -25,7 +26,12 @@
 #define OFI_CQ_SIZE	 1024
 #define OFI_DOOR_WAKES	 4096 /* times that one sleeps upon a door by which nothing comes */
 #define OFI_HOT_AFTER	 64   /* polls in a row, after which nobody need be woken */
-#define OFI_CONTROL_EACH 256  /* polls between two looks at the sockets */
+/* Polls between two looks at the sockets: few while words come in, then more and more. */
+#define OFI_CONTROL_EACH_MIN 8
+#define OFI_CONTROL_EACH_MAX 256
+
+/* Who was rung for does not sleep before he has heard what it was for, or this has passed. */
+#define OFI_BELL_NS 2000000ull
 
 /* When a peer hung up, how long to wait for the packets that it says it has sent. */
 #define OFI_LEAVE_NS 1000000000ull

@@ -14,7 +14,9 @@
  *
  * Small packets are injected: libfabric copies them, and there is nothing to wait for. Others stay
  * with libfabric until it says that they are sent; a connection may have OFI_SENDS_MAX of these, so
- * that one that does not take in anything cannot use up everybody's memory.
+ * that one that does not take in anything cannot use up everybody's memory. What libfabric cannot
+ * send at once it keeps, and of injected ones it does not say so. Where that matters (sleep.c), no
+ * more than a few are injected that the peer has not taken in, and none behind longer ones.
  */
 #include <endian.h>
 #include <stdlib.h>
@@ -24,11 +26,11 @@
 #include "base/log.h"
 #include "fabric/ofi/internal.h"
 
-static void fill_header(struct ofi_packet *packet, uint64_t token, uint32_t number)
+static void fill_header(struct ofi_packet *packet, const struct ofi_conn *conn)
 {
-	packet->token = htole64(token);
-	packet->number = htole32(number);
-	packet->zero = 0;
+	packet->token = htole64(conn->peer_token);
+	packet->number = htole32(conn->packets_sent);
+	packet->taken = htole32(conn->packets_taken);
 }
 
 /* ------------------------------------------------------------------------------------------
@@ -140,6 +142,15 @@ static size_t copy_segments(struct tcp_conn *conn, uint8_t *to, size_t room)
 	return copied;
 }
 
+static bool can_inject(const struct ofi_conn *conn, const struct ofi_queue *queue, size_t length)
+{
+	if (length > queue->inject_max)
+		return false;
+	return !queue_is_rung_for(queue) ||
+	       (!sequence_before(conn->peer_taken, conn->sent_whole) &&
+		conn->packets_sent - conn->peer_taken < OFI_INJECTS_MAX);
+}
+
 /* Sends one packet. 0, or what libfabric says. */
 static ssize_t send_packet(struct ofi_conn *conn, size_t *length)
 {
@@ -147,11 +158,11 @@ static ssize_t send_packet(struct ofi_conn *conn, size_t *length)
 	struct ofi_send *send = queue->free_sends;
 	ssize_t code;
 
-	fill_header(&send->packet, conn->peer_token, conn->packets_sent);
+	fill_header(&send->packet, conn);
 	*length = copy_segments(&conn->stream, send->packet.bytes, OFI_PACKET_BYTES);
 	if (*length == 0)
 		return -FI_EACCES;
-	if (OFI_PACKET_HEADER + *length <= queue->inject_max)
+	if (can_inject(conn, queue, OFI_PACKET_HEADER + *length))
 		return fi_inject(queue->endpoint, &send->packet, OFI_PACKET_HEADER + *length,
 				 conn->peer->number);
 	code = fi_send(queue->endpoint, &send->packet, OFI_PACKET_HEADER + *length,
@@ -160,6 +171,8 @@ static ssize_t send_packet(struct ofi_conn *conn, size_t *length)
 		queue->free_sends = send->next;
 		send->token = conn->token;
 		conn->sends++;
+		queue->sends++;
+		conn->sent_whole = conn->packets_sent + 1;
 	}
 	return code;
 }
@@ -179,6 +192,7 @@ bool packet_send_block(struct tcp_conn *base, size_t *total)
 			conn_fail(base, RMR_NO_MEMORY);
 			return false;
 		}
+		sleep_ring(conn);
 		code = send_packet(conn, &length);
 		if (code == -FI_EAGAIN)
 			return false;
@@ -203,6 +217,7 @@ void packet_sent(struct ofi_queue *queue, struct ofi_send *send, ssize_t code)
 
 	send->next = queue->free_sends;
 	queue->free_sends = send;
+	queue->sends--;
 	if (!conn)
 		return;
 	conn->sends--;
@@ -288,13 +303,24 @@ void packet_drop_strays(struct ofi_conn *conn)
 	conn->stray_bytes = 0;
 }
 
+/* How many of ours the peer has taken in. */
+static void hear_taken(struct ofi_conn *conn, uint32_t taken)
+{
+	if (sequence_before(conn->packets_sent, taken))
+		conn_violation(&conn->stream, "it has taken in packets that were not sent");
+	else if (sequence_before(conn->peer_taken, taken))
+		conn->peer_taken = taken;
+}
+
 struct ofi_conn *packet_arrived(struct ofi_queue *queue, struct ofi_receive *receive, size_t length)
 {
 	struct ofi_packet *packet = &receive->packet;
 	struct ofi_conn *conn = NULL;
 
-	if (length > OFI_PACKET_HEADER && length <= sizeof(*packet) && packet->zero == 0)
+	if (length > OFI_PACKET_HEADER && length <= sizeof(*packet))
 		conn = conn_by_token(queue, le64toh(packet->token));
+	if (conn && conn_is_up(conn))
+		hear_taken(conn, le32toh(packet->taken));
 	if (!conn) {
 		log_debug("%s: a packet of %zu bytes for nobody",
 			  queue->stream.base.device->info.name, length);

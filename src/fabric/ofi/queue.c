@@ -201,11 +201,20 @@ static void ofi_watch(struct tcp_conn *base)
 		list_add_tail(&ofi_queue_of(conn)->blocked, &conn->blocked_link);
 }
 
+static void look_at_sockets(struct ofi_queue *queue)
+{
+	if (control_dispatch(queue))
+		queue->control_each = OFI_CONTROL_EACH_MIN;
+	else if (queue->control_each < OFI_CONTROL_EACH_MAX)
+		queue->control_each *= 2;
+	queue->control_in = queue->control_each;
+}
+
 static void ofi_progress(struct tcp_queue *base)
 {
 	struct ofi_queue *queue = (struct ofi_queue *)base;
 
-	if (!base->by_helper && queue->watched && ++queue->polls > OFI_HOT_AFTER)
+	if (queue->watched && !base->by_helper && ++queue->polls > OFI_HOT_AFTER)
 		sleep_unwatch(queue);
 	if (!list_is_empty(&queue->blocked))
 		retry_blocked(queue);
@@ -217,10 +226,8 @@ static void ofi_progress(struct tcp_queue *base)
 		take_doors(queue);
 	if (!list_is_empty(&queue->opening))
 		door_attend(queue);
-	if (base->by_helper || queue->control_in-- == 0) {
-		queue->control_in = OFI_CONTROL_EACH;
-		control_dispatch(queue);
-	}
+	if (base->by_helper || queue->control_in-- == 0)
+		look_at_sockets(queue);
 	if (!list_is_empty(&queue->leaving))
 		control_settle(queue);
 }
@@ -229,7 +236,8 @@ static bool ofi_arm(struct tcp_queue *base)
 {
 	struct ofi_queue *queue = (struct ofi_queue *)base;
 
-	if (!sleep_watch(queue))
+	/* A peer that has to ring does not do so for what is here. */
+	if (take_completions(queue) || !sleep_watch(queue))
 		return false;
 	queue->polls = 0;
 	queue->control_in = 0; /* who wakes looks at the sockets too */
@@ -241,7 +249,7 @@ static bool ofi_needs_polls(const struct tcp_queue *base)
 	const struct ofi_queue *queue = (const struct ofi_queue *)base;
 
 	/* Who is blocked or leaving waits for something of which no descriptor tells. */
-	return !queue->watched || !list_is_empty(&queue->blocked) ||
+	return sleep_needs_polls(queue) || !list_is_empty(&queue->blocked) ||
 	       !list_is_empty(&queue->leaving) || door_needs_polls(queue);
 }
 
@@ -279,6 +287,8 @@ enum rmr_status ofi_queue_init(struct rmr_queue *base)
 	list_init(&queue->leaving);
 	list_init(&queue->busy_doors);
 	list_init(&queue->opening);
+	list_init(&queue->rung);
+	queue->control_each = OFI_CONTROL_EACH_MIN;
 	queue->control_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (queue->control_fd < 0)
 		return error_errno(RMR_SYSTEM, errno, "cannot make an epoll set");
@@ -302,17 +312,6 @@ close_control:
 	return status;
 }
 
-static bool has_sends(const struct ofi_queue *queue)
-{
-	unsigned free_count = 0, all = 0;
-
-	for (const struct ofi_send *send = queue->free_sends; send; send = send->next)
-		free_count++;
-	for (const struct ofi_slab *slab = queue->slabs; slab; slab = slab->next)
-		all += slab->memory != queue->receives ? OFI_SENDS_SLAB : 0;
-	return free_count < all;
-}
-
 void ofi_queue_fini(struct rmr_queue *base)
 {
 	struct ofi_queue *queue = (struct ofi_queue *)base;
@@ -320,7 +319,7 @@ void ofi_queue_fini(struct rmr_queue *base)
 
 	/* Last words, of connections that were closed just now: let them leave. */
 	queue_lock(&queue->stream);
-	while (has_sends(queue) && !clock_passed(deadline_ns))
+	while (queue->sends > 0 && !clock_passed(deadline_ns))
 		queue_take_all(queue);
 	queue_unlock(&queue->stream);
 	progress_fini(&queue->stream);
