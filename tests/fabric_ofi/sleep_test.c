@@ -24,7 +24,6 @@ enum { LONGEST = 256, MOST = 24 };
 
 /* One end: a thread with a device, and so with a helper, of its own. */
 struct end {
-	const char *wake; /* REMORA_OFI_WAKE */
 	struct rmr_device *device;
 	struct rmr_queue *queue;
 	struct rmr_conn *conn;
@@ -39,7 +38,7 @@ static void end_open(struct end *end, const char *wake, uint64_t seed, unsigned 
 {
 	struct rmr_queue_options options = {.spin_us = -1};
 
-	*end = (struct end){.wake = wake, .turns = turns};
+	*end = (struct end){.turns = turns};
 	test_rng_init(&end->rng, seed);
 	CHECK_EQ(setenv("REMORA_OFI_WAKE", wake, 1), 0);
 	CHECK_OK(rmr_device_open("ofi:tcp", NULL, &end->device));
@@ -213,6 +212,123 @@ static void play_both(const char *one, const char *other, unsigned turns)
 	end_close(&called);
 }
 
+/* ------------------------------------------------------------------------------------------
+ * One sleeps or does nothing at all, the other one polls and never says a word about that
+ */
+
+struct bulk {
+	struct end *end;
+	const void *source;
+	size_t length;
+	struct rmr_region *region;
+	struct rmr_remote *remote;
+};
+
+static void *poll_until_told(void *arg)
+{
+	struct end *end = arg;
+	bool told = false;
+
+	while (!told)
+		told = look(end);
+	return NULL;
+}
+
+static void write_and_sleep(struct bulk *bulk)
+{
+	struct pollfd pollfd = {.fd = rmr_queue_fd(bulk->end->queue), .events = POLLIN};
+	struct rmr_work work = {.op = RMR_OP_WRITE,
+				.local = (void *)(uintptr_t)bulk->source,
+				.length = bulk->length,
+				.region = bulk->region,
+				.remote = bulk->remote};
+	struct rmr_completion c;
+
+	CHECK_EQ(rmr_post(bulk->end->conn, &work, 1), 1);
+	/* No poll before the first sleep. */
+	for (;;) {
+		if (rmr_queue_arm(bulk->end->queue) == RMR_OK)
+			CHECK_EQ(poll(&pollfd, 1, PATIENCE_MS), 1);
+		if (rmr_poll(bulk->end->queue, &c, 1) == 1)
+			break;
+	}
+	CHECK_EQ(c.op, RMR_OP_WRITE);
+	CHECK_EQ(c.status, RMR_OK);
+}
+
+/* Long WRITEs leave, although who has posted them sleeps, and who takes them in never does. */
+static void test_bulk(void)
+{
+	enum { LENGTH = 3 << 20, ROUNDS = 30 };
+	struct bulk bulk = {.length = LENGTH};
+	struct rmr_descriptor descriptor;
+	struct rmr_region *target;
+	struct end caller, called;
+	uint8_t *from = calloc(1, LENGTH), *to = calloc(1, LENGTH);
+	pthread_t poller;
+
+	end_open(&caller, "bells", 1, 0);
+	end_open(&called, "bells", 2, 0);
+	connect_ends(&caller, &called);
+	CHECK(from && to);
+	CHECK_OK(rmr_region_open(caller.device, from, LENGTH, 0, &bulk.region));
+	CHECK_OK(rmr_region_open(called.device, to, LENGTH, RMR_WRITE, &target));
+	CHECK_OK(rmr_region_export(target, called.conn, &descriptor));
+	CHECK_OK(rmr_remote_open(caller.conn, &descriptor, &bulk.remote));
+	bulk.end = &caller;
+	bulk.source = from;
+	CHECK_EQ(pthread_create(&poller, NULL, poll_until_told, &called), 0);
+	for (int round = 0; round < ROUNDS; round++) {
+		bulk.length = LENGTH - (size_t)round * 1000;
+		memset(from, round, bulk.length);
+		write_and_sleep(&bulk);
+	}
+	send_turn(&caller); /* that is all */
+	CHECK_EQ(pthread_join(poller, NULL), 0);
+	CHECK_EQ(to[0], ROUNDS - 1);
+	CHECK_EQ(to[bulk.length - 1], ROUNDS - 1);
+	rmr_remote_close(bulk.remote);
+	rmr_region_close(bulk.region);
+	rmr_region_close(target);
+	end_close(&caller);
+	end_close(&called);
+	free(from);
+	free(to);
+}
+
+/* Who has called calls nothing any more; who was called polls, and reads its memory. */
+static void test_idle_caller(void)
+{
+	struct rmr_work work = {.op = RMR_OP_READ, .length = 8};
+	uint64_t deadline_ns = clock_deadline_ns(PATIENCE_MS);
+	struct rmr_descriptor descriptor;
+	struct rmr_region *source, *local;
+	uint64_t from = 4711, to = 0;
+	struct end caller, called;
+	struct rmr_completion c;
+
+	end_open(&caller, "bells", 1, 0);
+	end_open(&called, "bells", 2, 0);
+	CHECK_OK(rmr_region_open(caller.device, &from, sizeof(from), RMR_READ, &source));
+	CHECK_OK(rmr_region_open(called.device, &to, sizeof(to), 0, &local));
+	connect_ends(&caller, &called);
+	CHECK_OK(rmr_region_export(source, caller.conn, &descriptor));
+	CHECK_OK(rmr_remote_open(called.conn, &descriptor, &work.remote));
+	work.local = &to;
+	work.region = local;
+	CHECK_EQ(rmr_post(called.conn, &work, 1), 1);
+	while (rmr_poll(called.queue, &c, 1) == 0)
+		CHECK(!clock_passed(deadline_ns));
+	CHECK_EQ(c.op, RMR_OP_READ);
+	CHECK_EQ(c.status, RMR_OK);
+	CHECK_EQ(to, from);
+	rmr_remote_close(work.remote);
+	rmr_region_close(local);
+	rmr_region_close(source);
+	end_close(&caller);
+	end_close(&called);
+}
+
 static void test_bells(void)
 {
 	play_both("bells", "bells", TEST_HAS_TSAN ? 1000 : 6000);
@@ -233,6 +349,8 @@ static const struct test tests[] = {
 	{"sleep_bells", test_bells},
 	{"sleep_descriptor", test_descriptor},
 	{"sleep_mixed", test_mixed},
+	{"sleep_bulk", test_bulk},
+	{"sleep_idle_caller", test_idle_caller},
 };
 
 int main(int argc, char **argv)

@@ -138,19 +138,17 @@ static enum rmr_status open_conn(struct ofi_conn *conn, int fd, const struct gre
 	return control_watch(conn);
 }
 
-/* Undoes what was done for a connection that did not come to be. The socket is the caller's. */
+/* Undoes what was done for a connection that did not come to be. The lock is held, and has been
+ * since open_conn: nobody else has looked at it. The socket is the caller's. */
 static void abandon(struct ofi_conn *conn)
 {
-	struct ofi_queue *queue = ofi_queue_of(conn);
-
-	queue_lock(&queue->stream);
+	control_forget(conn);
 	conn->stream.state = CONN_UNBORN;
 	packet_drop_strays(conn);
 	drop_token(conn);
 	if (conn->peer)
-		endpoint_drop_peer(queue, conn->peer);
+		endpoint_drop_peer(ofi_queue_of(conn), conn->peer);
 	conn->peer = NULL;
-	queue_unlock(&queue->stream);
 }
 
 static enum rmr_status prepare(struct ofi_conn *conn)
@@ -161,6 +159,8 @@ static enum rmr_status prepare(struct ofi_conn *conn)
 	list_init(&conn->leaving_link);
 	list_init(&conn->opening_link);
 	list_init(&conn->rung_link);
+	list_init(&conn->unsure_link);
+	conn->stream.fd = -1;
 	queue_lock(tcp_queue_of(&conn->stream));
 	status = take_token(conn);
 	queue_unlock(tcp_queue_of(&conn->stream));
@@ -181,20 +181,18 @@ enum rmr_status ofi_accept(struct rmr_request *base, struct rmr_conn *conn_base)
 
 	if (status == RMR_OK)
 		status = write_greeting(conn, request->fd, HANDSHAKE_ACCEPT, bytes);
-	if (status == RMR_OK) {
-		inet_keep_alive(request->fd, conn_base->options.dead_after_ms);
-		queue_lock(&queue->stream);
-		conn->silent = true;
+	inet_keep_alive(request->fd, conn_base->options.dead_after_ms);
+	queue_lock(&queue->stream);
+	conn->silent = true;
+	if (status == RMR_OK)
 		status = open_conn(conn, request->fd, &request->hello);
-		if (status == RMR_OK &&
-		    socket_send(request->fd, bytes, sizeof(bytes)) != sizeof(bytes))
-			status = error_errno(RMR_DISCONNECTED, errno, "the caller hung up");
-		queue_unlock(&queue->stream);
-	}
-	if (status != RMR_OK) {
+	if (status == RMR_OK && socket_send(request->fd, bytes, sizeof(bytes)) != sizeof(bytes))
+		status = error_errno(RMR_DISCONNECTED, errno, "the caller hung up");
+	if (status != RMR_OK)
 		abandon(conn);
+	queue_unlock(&queue->stream);
+	if (status != RMR_OK)
 		ofi_reject(base, rmr_error_message());
-	}
 	return status;
 }
 
@@ -251,19 +249,20 @@ enum rmr_status ofi_connect(struct rmr_conn *base, const char *address, uint64_t
 		memcpy(base->peer_private, answer.handshake.body, answer.handshake.body_length);
 		base->peer_private_length = answer.handshake.body_length;
 		inet_keep_alive(fd, base->options.dead_after_ms);
-		queue_lock(&queue->stream);
+	}
+	queue_lock(&queue->stream);
+	if (status == RMR_OK)
 		status = open_conn(conn, fd, &answer);
-		if (status == RMR_OK) {
-			transmit_greet(&conn->stream);
-			packet_take_strays(conn); /* came before the answer was read */
-			receive_settle(&conn->stream, conn->stream.messages_done);
-		}
-		queue_unlock(&queue->stream);
-	}
-	if (status != RMR_OK) {
+	if (status == RMR_OK) {
+		transmit_greet(&conn->stream);
+		packet_take_strays(conn); /* came before the answer was read */
+		receive_settle(&conn->stream, conn->stream.messages_done);
+	} else {
 		abandon(conn);
-		close(fd);
 	}
+	queue_unlock(&queue->stream);
+	if (status != RMR_OK)
+		close(fd);
 	return status;
 }
 

@@ -42,6 +42,18 @@ static void stop_listening(struct ofi_conn *conn)
 	(void)epoll_ctl(ofi_queue_of(conn)->control_fd, EPOLL_CTL_DEL, conn->stream.fd, NULL);
 }
 
+void control_forget(struct ofi_conn *conn)
+{
+	list_remove(&conn->leaving_link);
+	list_remove(&conn->blocked_link);
+	list_remove(&conn->opening_link);
+	list_remove(&conn->rung_link);
+	list_remove(&conn->unsure_link);
+	if (conn->stream.fd >= 0)
+		stop_listening(conn);
+	conn->stream.fd = -1;
+}
+
 /* The peer has hung up, having sent so many packets. */
 static void leave(struct ofi_conn *conn, uint32_t packets, uint64_t wait_ns)
 {
@@ -74,13 +86,18 @@ static void understand(struct ofi_conn *conn)
 static void read_socket(struct ofi_conn *conn)
 {
 	struct tcp_conn *base = &conn->stream;
-	ssize_t got = socket_recv(base->fd, conn->heard + conn->heard_length,
-				  sizeof(conn->heard) - conn->heard_length);
+	bool deaf = base->discarding || !conn_is_up(conn);
+	ssize_t got;
 
+	/* Words that it said before it heard our good-bye do not matter. */
+	if (deaf)
+		got = socket_recv(base->fd, tcp_queue_of(base)->scratch, TCP_SCRATCH_BYTES);
+	else
+		got = socket_recv(base->fd, conn->heard + conn->heard_length,
+				  sizeof(conn->heard) - conn->heard_length);
 	if (got < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	if (base->discarding || !conn_is_up(conn)) {
-		/* Words that it said before it heard our good-bye do not matter. */
+	if (deaf) {
 		if (got <= 0)
 			control_end(base);
 		return;
@@ -154,15 +171,11 @@ void control_end(struct tcp_conn *base)
 {
 	struct ofi_conn *conn = (struct ofi_conn *)base;
 
-	list_remove(&conn->leaving_link);
-	list_remove(&conn->blocked_link);
+	int fd = base->fd;
+
 	packet_drop_strays(conn);
-	list_remove(&conn->opening_link);
-	list_remove(&conn->rung_link);
+	control_forget(conn);
 	lend_recall(base);
-	if (base->fd < 0)
-		return;
-	stop_listening(conn);
-	close(base->fd);
-	base->fd = -1;
+	if (fd >= 0)
+		close(fd);
 }

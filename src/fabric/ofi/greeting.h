@@ -24,7 +24,7 @@
  *	+---------------+---------------+
  *	|     door      |     port      |	0: it asks for one
  *	+---------------+---------------+
- *	|     bell      |    packets    |	that it has sent, when this one has left
+ *	|     bell      |    packets    |	that will have been sent, with what it rings for
  *	+---------------+---------------+
  *	|    asleep     |    packets    |	that it has taken in
  *	+---------------+---------------+
@@ -52,12 +52,12 @@
 #define GREETING_PROVIDER_MAX 24
 #define GREETING_ADDRESS_MAX  56
 
-/* What is said of the one who greets, one bit each. */
-#define GREETING_PACKED 1 /* packets will do for all; always there */
-#define GREETING_PUSHED                                                                            \
-	2		/* long READs can go straight into the memory that they are for (lend.c) */
-#define GREETING_RUNG 4 /* it must be rung for (sleep.c) */
-#define GREETING_ALL  (GREETING_PACKED | GREETING_PUSHED | GREETING_RUNG)
+/* What is said of the one who greets, one bit each: packets will do for all (always there); the
+ * data of long READs can go straight to its memory (lend.c); it must be rung for (sleep.c). */
+#define GREETING_PACKED 1
+#define GREETING_PUSHED 2
+#define GREETING_RUNG	4
+#define GREETING_ALL	(GREETING_PACKED | GREETING_PUSHED | GREETING_RUNG)
 
 struct greeting {
 	uint32_t magic;

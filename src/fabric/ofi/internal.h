@@ -185,7 +185,10 @@ struct ofi_queue {
 	struct ofi_receive *receives; /* OFI_RECEIVES, all posted but the one in hand */
 	void *receive_descriptor;
 	struct ofi_send *free_sends;
-	unsigned sends; /* packets in the hands of libfabric */
+	unsigned sends;	     /* packets in the hands of libfabric */
+	uint64_t busy_ns;    /* they may be on their way until then */
+	struct list unsure;  /* connections whose peer may not have all packets */
+	uint64_t look_in_ns; /* how long to wait before libfabric is called for their sake */
 	struct list peers;
 	struct list blocked; /* connections that wait for room to send */
 	struct list leaving; /* connections whose peer has hung up */
@@ -205,18 +208,19 @@ struct ofi_conn {
 	struct ofi_peer *peer;
 	uint64_t token, peer_token;
 	uint32_t packets_sent, packets_taken;
-	uint32_t peer_taken;   /* of those sent, as far as the peer has said */
-	uint32_t sent_whole;   /* up to here packets were sent that are not injected */
-	bool rings;	       /* the peer must be rung for */
-	bool peer_awake;       /* but not now: it takes in what comes */
-	struct list rung_link; /* in queue->rung while the peer thinks so of us */
-	uint32_t rung_for;     /* how many packets there will be */
-	uint64_t rung_ns;      /* ... not to be waited for any more after this */
-	uint32_t sends;	       /* packets in the hands of libfabric */
-	bool silent;	       /* sends nothing before it has heard something */
-	bool called;	       /* it was us who called */
-	bool lends;	       /* long READs */
-	bool asked;	       /* for a door, or was */
+	uint32_t peer_taken;	 /* of those sent, as far as the peer has said */
+	struct list unsure_link; /* in queue->unsure while that is not all */
+	bool rings;		 /* the peer must be rung for */
+	bool peer_awake;	 /* but not now: it takes in what comes */
+	struct list rung_link;	 /* in queue->rung while the peer thinks so of us */
+	uint32_t rung_for;	 /* how many packets there will be */
+	uint32_t rung_taken;	 /* packets_taken at that time */
+	uint64_t rung_ns;	 /* ... not to be waited for any more after this */
+	uint32_t sends;		 /* packets in the hands of libfabric */
+	bool silent;		 /* sends nothing before it has heard something */
+	bool called;		 /* it was us who called */
+	bool lends;		 /* long READs */
+	bool asked;		 /* for a door, or was */
 	struct ofi_door *door;
 	struct list opening_link;
 	uint64_t door_ns;  /* opening: no longer than this */
@@ -317,8 +321,12 @@ bool sleep_watch(struct ofi_queue *queue);
 void sleep_unwatch(struct ofi_queue *queue);
 /* Would nobody but who polls see what comes in? */
 bool sleep_needs_polls(const struct ofi_queue *queue);
-/* A packet is about to be sent. */
-void sleep_ring(struct ofi_conn *conn);
+/* A packet is about to be sent. False: not now. */
+bool sleep_before_packet(struct ofi_conn *conn);
+/* It was sent, or is with libfabric. */
+void sleep_after_packet(struct ofi_conn *conn);
+/* The peer has taken in so many. */
+void sleep_take_count(struct ofi_conn *conn, uint32_t packets);
 /* Words by the socket: the peer rings; the peer wants to be rung for, and has taken in so many
  * packets. */
 void sleep_take_bell(struct ofi_conn *conn, uint32_t packets);
@@ -363,8 +371,10 @@ void ofi_conn_fini(struct rmr_conn *conn);
 struct ofi_conn *conn_by_token(struct ofi_queue *queue, uint64_t token);
 
 /* control.c ------------------------------------------------------------------------------- */
-/* Says one of the words of greeting.h. */
+/* Says one of the words of greeting.h. False: it cannot be said; errno tells why. */
 bool control_say(struct ofi_conn *conn, uint32_t magic, uint32_t value);
+/* Nothing is heard by the socket any more, and nobody waits for the connection. */
+void control_forget(struct ofi_conn *conn);
 /* Looks at the sockets of all connections. Returns whether one of them had something. */
 bool control_dispatch(struct ofi_queue *queue);
 /* Ends connections whose peer has hung up and whose packets are all here. */

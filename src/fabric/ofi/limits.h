@@ -12,7 +12,6 @@
 #define OFI_SENDS_SLAB	16u	   /* packets to send that are allocated at once */
 #define OFI_STRAY_BYTES (8u << 20) /* of packets that came too early, by connection */
 #define OFI_CONNS_MAX	65536u	   /* connections of a queue: 16 bits of their token */
-#define OFI_INJECTS_MAX 8u	   /* injected packets that the peer has not taken in */
 
 #define OFI_LEASES     64u /* READs of one queue whose memory is lent at a time */
 #define OFI_PUSHES_MAX 8u  /* READs of one connection whose data is with libfabric */
@@ -28,10 +27,15 @@
 #define OFI_HOT_AFTER	 64   /* polls in a row, after which nobody need be woken */
 /* Polls between two looks at the sockets: few while words come in, then more and more. */
 #define OFI_CONTROL_EACH_MIN 8
-#define OFI_CONTROL_EACH_MAX 256
+#define OFI_CONTROL_EACH_MAX 32
 
-/* Who was rung for does not sleep before he has heard what it was for, or this has passed. */
-#define OFI_BELL_NS 2000000ull
+/* Who was rung for does not sleep before he has heard what it was for, nor who sends before it has
+ * left, or this has passed. */
+#define OFI_AWAKE_NS 100000ull
+/* Packets of which the peer says nothing: libfabric is called now and then, in case that it still
+ * has them. */
+#define OFI_LOOK_MIN_NS 20000000ull
+#define OFI_LOOK_MAX_NS 1000000000ull
 
 /* When a peer hung up, how long to wait for the packets that it says it has sent. */
 #define OFI_LEAVE_NS 1000000000ull

@@ -14,14 +14,13 @@
  *
  * Small packets are injected: libfabric copies them, and there is nothing to wait for. Others stay
  * with libfabric until it says that they are sent; a connection may have OFI_SENDS_MAX of these, so
- * that one that does not take in anything cannot use up everybody's memory. What libfabric cannot
- * send at once it keeps, and of injected ones it does not say so. Where that matters (sleep.c), no
- * more than a few are injected that the peer has not taken in, and none behind longer ones.
+ * that one that does not take in anything cannot use up everybody's memory.
  */
 #include <endian.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "fabric/ofi/internal.h"
@@ -142,15 +141,6 @@ static size_t copy_segments(struct tcp_conn *conn, uint8_t *to, size_t room)
 	return copied;
 }
 
-static bool can_inject(const struct ofi_conn *conn, const struct ofi_queue *queue, size_t length)
-{
-	if (length > queue->inject_max)
-		return false;
-	return !queue_is_rung_for(queue) ||
-	       (!sequence_before(conn->peer_taken, conn->sent_whole) &&
-		conn->packets_sent - conn->peer_taken < OFI_INJECTS_MAX);
-}
-
 /* Sends one packet. 0, or what libfabric says. */
 static ssize_t send_packet(struct ofi_conn *conn, size_t *length)
 {
@@ -162,7 +152,7 @@ static ssize_t send_packet(struct ofi_conn *conn, size_t *length)
 	*length = copy_segments(&conn->stream, send->packet.bytes, OFI_PACKET_BYTES);
 	if (*length == 0)
 		return -FI_EACCES;
-	if (can_inject(conn, queue, OFI_PACKET_HEADER + *length))
+	if (OFI_PACKET_HEADER + *length <= queue->inject_max)
 		return fi_inject(queue->endpoint, &send->packet, OFI_PACKET_HEADER + *length,
 				 conn->peer->number);
 	code = fi_send(queue->endpoint, &send->packet, OFI_PACKET_HEADER + *length,
@@ -172,7 +162,7 @@ static ssize_t send_packet(struct ofi_conn *conn, size_t *length)
 		send->token = conn->token;
 		conn->sends++;
 		queue->sends++;
-		conn->sent_whole = conn->packets_sent + 1;
+		queue->busy_ns = clock_quick_ns() + OFI_AWAKE_NS;
 	}
 	return code;
 }
@@ -192,7 +182,8 @@ bool packet_send_block(struct tcp_conn *base, size_t *total)
 			conn_fail(base, RMR_NO_MEMORY);
 			return false;
 		}
-		sleep_ring(conn);
+		if (!sleep_before_packet(conn))
+			return false;
 		code = send_packet(conn, &length);
 		if (code == -FI_EAGAIN)
 			return false;
@@ -205,6 +196,7 @@ bool packet_send_block(struct tcp_conn *base, size_t *total)
 			return false;
 		}
 		conn->packets_sent++;
+		sleep_after_packet(conn);
 		transmit_advance(base, length);
 		*total += length;
 	}
@@ -218,6 +210,7 @@ void packet_sent(struct ofi_queue *queue, struct ofi_send *send, ssize_t code)
 	send->next = queue->free_sends;
 	queue->free_sends = send;
 	queue->sends--;
+	queue->busy_ns = clock_quick_ns() + OFI_AWAKE_NS;
 	if (!conn)
 		return;
 	conn->sends--;
@@ -303,15 +296,6 @@ void packet_drop_strays(struct ofi_conn *conn)
 	conn->stray_bytes = 0;
 }
 
-/* How many of ours the peer has taken in. */
-static void hear_taken(struct ofi_conn *conn, uint32_t taken)
-{
-	if (sequence_before(conn->packets_sent, taken))
-		conn_violation(&conn->stream, "it has taken in packets that were not sent");
-	else if (sequence_before(conn->peer_taken, taken))
-		conn->peer_taken = taken;
-}
-
 struct ofi_conn *packet_arrived(struct ofi_queue *queue, struct ofi_receive *receive, size_t length)
 {
 	struct ofi_packet *packet = &receive->packet;
@@ -319,8 +303,12 @@ struct ofi_conn *packet_arrived(struct ofi_queue *queue, struct ofi_receive *rec
 
 	if (length > OFI_PACKET_HEADER && length <= sizeof(*packet))
 		conn = conn_by_token(queue, le64toh(packet->token));
-	if (conn && conn_is_up(conn))
-		hear_taken(conn, le32toh(packet->taken));
+	if (conn && conn_is_up(conn)) {
+		if (sequence_before(conn->packets_sent, le32toh(packet->taken)))
+			conn_violation(&conn->stream, "it has taken in packets that were not sent");
+		else
+			sleep_take_count(conn, le32toh(packet->taken));
+	}
 	if (!conn) {
 		log_debug("%s: a packet of %zu bytes for nobody",
 			  queue->stream.base.device->info.name, length);

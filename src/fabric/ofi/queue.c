@@ -197,8 +197,10 @@ static void ofi_watch(struct tcp_conn *base)
 	struct ofi_conn *conn = (struct ofi_conn *)base;
 
 	list_remove(&conn->blocked_link);
-	if (base->transmit.blocked)
-		list_add_tail(&ofi_queue_of(conn)->blocked, &conn->blocked_link);
+	if (!base->transmit.blocked)
+		return;
+	list_add_tail(&ofi_queue_of(conn)->blocked, &conn->blocked_link);
+	helper_want_ticks(&ofi_queue_of(conn)->stream);
 }
 
 static void look_at_sockets(struct ofi_queue *queue)
@@ -216,6 +218,8 @@ static void ofi_progress(struct tcp_queue *base)
 
 	if (queue->watched && !base->by_helper && ++queue->polls > OFI_HOT_AFTER)
 		sleep_unwatch(queue);
+	if (base->by_helper && queue->look_in_ns < OFI_LOOK_MAX_NS)
+		queue->look_in_ns *= 2;
 	if (!list_is_empty(&queue->blocked))
 		retry_blocked(queue);
 	if (base->by_helper)
@@ -253,6 +257,13 @@ static bool ofi_needs_polls(const struct tcp_queue *base)
 	       !list_is_empty(&queue->leaving) || door_needs_polls(queue);
 }
 
+static uint64_t ofi_look_in_ns(const struct tcp_queue *base)
+{
+	const struct ofi_queue *queue = (const struct ofi_queue *)base;
+
+	return list_is_empty(&queue->unsure) ? CLOCK_NEVER : queue->look_in_ns;
+}
+
 static const struct tcp_wire ofi_wire = {
 	.send = packet_send_block,
 	.watch = ofi_watch,
@@ -262,13 +273,14 @@ static const struct tcp_wire ofi_wire = {
 	.progress = ofi_progress,
 	.arm = ofi_arm,
 	.needs_polls = ofi_needs_polls,
+	.look_in_ns = ofi_look_in_ns,
 	.lend = lend_memory,
 	.take_back = lend_take_back,
 	.recall = lend_recall,
 	.push = lend_push,
 };
 
-/* Puts libfabric's descriptors and the set of sockets among what is slept upon. */
+/* Puts the set of sockets among what is slept upon, and libfabric's descriptor if there is one. */
 static enum rmr_status watch_sources(struct ofi_queue *queue)
 {
 	struct epoll_event event = {.events = EPOLLIN};
@@ -288,6 +300,8 @@ enum rmr_status ofi_queue_init(struct rmr_queue *base)
 	list_init(&queue->busy_doors);
 	list_init(&queue->opening);
 	list_init(&queue->rung);
+	list_init(&queue->unsure);
+	queue->look_in_ns = OFI_LOOK_MIN_NS;
 	queue->control_each = OFI_CONTROL_EACH_MIN;
 	queue->control_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (queue->control_fd < 0)

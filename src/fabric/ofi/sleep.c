@@ -29,14 +29,16 @@
  * ordered stream, so neither side can mistake an old one for a new one, and there is never more
  * than one of each on its way: the socket always has room.
  *
- * A bell is faster than what it is for. So who was rung for stays awake until he has heard it,
- * though not for longer than OFI_BELL_NS: then he says ASLEEP, and is rung for once more. That also
- * has the sender take a look at what is left with its libfabric.
+ * A bell is faster than what it is for. So who was rung for stays awake until he has heard it, but
+ * for no longer than OFI_AWAKE_NS. If nothing has come by then he sleeps, and leaves it to the
+ * helper to look every millisecond: a peer that rings for nothing costs no more than that.
  *
- * libfabric sends by itself only while somebody calls it. Who has packets with it is polled for by
- * the helper (sleep_needs_polls). Injected packets cannot be seen, so they are injected only where
- * the kernel is sure to take them at once: when the peer has all but a few short ones (packet.c).
+ * libfabric sends by itself only while somebody calls it, and neither an injected packet nor one of
+ * which it says that it is sent need have left: they may lie in its own buffers. Only the peer can
+ * tell, by the count in its packets and words. Who has packets under way stays awake for a moment,
+ * then the helper calls libfabric for him, and ever more seldom while the peer says nothing.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -60,12 +62,36 @@ void sleep_prepare(struct ofi_device *device)
  * Bells
  */
 
-void sleep_ring(struct ofi_conn *conn)
+/* Rings, for so many packets in all. False: it cannot be said now. */
+static bool ring(struct ofi_conn *conn, uint32_t packets)
 {
-	if (conn->peer_awake)
+	conn->peer_awake = control_say(conn, GREETING_BELL, packets);
+	return conn->peer_awake;
+}
+
+bool sleep_before_packet(struct ofi_conn *conn)
+{
+	return conn->peer_awake || ring(conn, conn->packets_sent + 1);
+}
+
+void sleep_after_packet(struct ofi_conn *conn)
+{
+	struct ofi_queue *queue = ofi_queue_of(conn);
+
+	if (!queue_is_rung_for(queue) || !list_is_empty(&conn->unsure_link))
 		return;
-	/* Should it fail, the socket has ended, and so will the connection. */
-	conn->peer_awake = control_say(conn, GREETING_BELL, conn->packets_sent + 1);
+	queue->look_in_ns = OFI_LOOK_MIN_NS;
+	list_add_tail(&queue->unsure, &conn->unsure_link);
+	helper_want_look(&queue->stream);
+}
+
+void sleep_take_count(struct ofi_conn *conn, uint32_t packets)
+{
+	/* Packets and words overtake each other. */
+	if (sequence_before(conn->peer_taken, packets))
+		conn->peer_taken = packets;
+	if (conn->peer_taken == conn->packets_sent)
+		list_remove(&conn->unsure_link);
 }
 
 void sleep_take_bell(struct ofi_conn *conn, uint32_t packets)
@@ -77,20 +103,26 @@ void sleep_take_bell(struct ofi_conn *conn, uint32_t packets)
 		return;
 	}
 	conn->rung_for = packets;
-	conn->rung_ns = clock_now_ns() + OFI_BELL_NS;
+	conn->rung_taken = conn->packets_taken;
+	conn->rung_ns = clock_now_ns() + OFI_AWAKE_NS;
 	list_add_tail(&queue->rung, &conn->rung_link);
+	/* What it is for may come when the helper has gone. */
+	if (queue->stream.by_helper)
+		progress_wake_owner(&queue->stream);
 }
 
 void sleep_take_asleep(struct ofi_conn *conn, uint32_t packets)
 {
+	bool blocked = conn->stream.transmit.blocked;
+
 	if (!conn->rings || !conn->peer_awake || sequence_before(conn->packets_sent, packets)) {
 		conn_violation(&conn->stream, "asleep without having been rung for");
 		return;
 	}
 	conn->peer_awake = false;
-	conn->peer_taken = packets;
-	if (conn->packets_sent != packets || conn->stream.transmit.blocked)
-		sleep_ring(conn);
+	sleep_take_count(conn, packets);
+	if (conn->packets_sent != conn->peer_taken || blocked)
+		(void)ring(conn, conn->packets_sent + blocked); /* or else the next packet does */
 }
 
 static bool is_about_to_hear(const struct ofi_conn *conn)
@@ -98,18 +130,38 @@ static bool is_about_to_hear(const struct ofi_conn *conn)
 	return sequence_before(conn->packets_taken, conn->rung_for) && !clock_passed(conn->rung_ns);
 }
 
-/* Tells everybody that he has to ring. False: not yet. */
+/* Rung for, and then nothing came. */
+static bool was_rung_in_vain(const struct ofi_conn *conn)
+{
+	return sequence_before(conn->packets_taken, conn->rung_for) &&
+	       conn->packets_taken == conn->rung_taken;
+}
+
+/* Tells everybody that he has to ring. False: not yet. Whoever cannot be told stays among those who
+ * have rung, and the helper looks for him. */
 static bool say_asleep(struct ofi_queue *queue)
 {
-	while (!list_is_empty(&queue->rung)) {
-		struct ofi_conn *conn = list_first_entry(&queue->rung, struct ofi_conn, rung_link);
+	struct list *link = queue->rung.next;
 
+	while (link != &queue->rung) {
+		struct ofi_conn *conn = list_entry(link, struct ofi_conn, rung_link);
+
+		link = link->next;
 		if (is_about_to_hear(conn))
 			return false;
-		list_remove(&conn->rung_link);
-		(void)control_say(conn, GREETING_ASLEEP, conn->packets_taken);
+		if (!was_rung_in_vain(conn) &&
+		    (control_say(conn, GREETING_ASLEEP, conn->packets_taken) || errno == EPIPE ||
+		     errno == ECONNRESET))
+			list_remove(&conn->rung_link);
 	}
 	return true;
+}
+
+/* Is something about to leave? */
+static bool is_sending(const struct ofi_queue *queue)
+{
+	return (queue->sends > 0 || !list_is_empty(&queue->blocked)) &&
+	       !clock_passed(queue->busy_ns);
 }
 
 /* ------------------------------------------------------------------------------------------
@@ -123,7 +175,7 @@ bool sleep_watch(struct ofi_queue *queue)
 
 	door_watch_all(queue);
 	if (queue_is_rung_for(queue))
-		return say_asleep(queue);
+		return !is_sending(queue) && say_asleep(queue);
 	if (!queue->watched)
 		queue->watched = epoll_ctl(queue->stream.sockets_fd, EPOLL_CTL_ADD, queue->cq_fd,
 					   &event) == 0;

@@ -21,6 +21,9 @@
  * millisecond cost a ping-pong on two virtual cores some percent), a program whose owner is gone
  * has a server that is woken by epoll, and an idle one has nothing.
  *
+ * A wire may have something to look at that most likely comes to nothing (look_in_ns). Then there is
+ * one more TICK after that time, in GUARD and in DORMANT; whatever is urgent comes before it.
+ *
  * A queue is known to the helper by a number, because an event may be older than the queue's
  * end. helper->lock is held while a queue is worked on, so that helper_remove waits for that.
  */
@@ -62,6 +65,7 @@ static void next_tick(struct tcp_queue *queue, uint64_t interval_ns)
 {
 	queue->polls_seen = queue->polls;
 	queue->interval_ns = interval_ns;
+	queue->leisurely = false;
 	queue->tick_ns = clock_now_ns() + interval_ns;
 	atomic_store_explicit(&queue->ticking, true, memory_order_relaxed);
 }
@@ -79,11 +83,30 @@ static void slow_down_ticks(struct tcp_queue *queue)
 				 : TCP_HELPER_AFTER_MAX_NS);
 }
 
+/* Nothing is urgent; perhaps there is something to look at in a while. */
+static void tick_at_leisure(struct tcp_queue *queue)
+{
+	uint64_t look_in_ns = progress_look_in_ns(queue);
+
+	if (look_in_ns == CLOCK_NEVER)
+		return;
+	next_tick(queue, look_in_ns);
+	queue->leisurely = true;
+}
+
 void helper_want_ticks(struct tcp_queue *queue)
+{
+	if (atomic_load_explicit(&queue->ticking, memory_order_relaxed) && !queue->leisurely)
+		return;
+	start_ticks(queue);
+	kick(&tcp_device_of(queue->base.device)->helper);
+}
+
+void helper_want_look(struct tcp_queue *queue)
 {
 	if (atomic_load_explicit(&queue->ticking, memory_order_relaxed))
 		return;
-	start_ticks(queue);
+	tick_at_leisure(queue);
 	kick(&tcp_device_of(queue->base.device)->helper);
 }
 
@@ -95,8 +118,10 @@ static void serve(struct tcp_helper *helper, struct tcp_queue *queue)
 		progress_by_helper(queue);
 		if (!watch(helper, queue, EPOLL_CTL_MOD))
 			continue;
-		if (!progress_needs_polls(queue))
+		if (!progress_needs_polls(queue)) {
+			tick_at_leisure(queue);
 			return;
+		}
 		/* What needs polls gets them a millisecond apart: nothing will wake us for it. */
 		break;
 	}
@@ -111,7 +136,8 @@ static void on_event(struct tcp_helper *helper, struct tcp_queue *queue)
 		serve(helper, queue);
 	} else {
 		queue->dormant = false;
-		if (!atomic_load_explicit(&queue->ticking, memory_order_relaxed))
+		if (!atomic_load_explicit(&queue->ticking, memory_order_relaxed) ||
+		    queue->leisurely)
 			start_ticks(queue);
 	}
 	queue_unlock(queue);
@@ -123,6 +149,8 @@ static void end_ticks(struct tcp_helper *helper, struct tcp_queue *queue)
 	atomic_store_explicit(&queue->ticking, false, memory_order_relaxed);
 	if (!watch(helper, queue, EPOLL_CTL_MOD))
 		start_ticks(queue);
+	else
+		tick_at_leisure(queue);
 }
 
 /* A look at a queue that ticks, if it is time. Returns when the next one is due. */

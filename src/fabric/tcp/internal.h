@@ -82,6 +82,9 @@ struct tcp_wire {
 	bool (*arm)(struct tcp_queue *queue);
 	/* Is there something that nobody sees unless the owner polls? */
 	bool (*needs_polls)(const struct tcp_queue *queue);
+	/* Ought somebody to look now and then, although most likely for nothing? In how many
+	 * nanoseconds; CLOCK_NEVER: no. NULL: never. */
+	uint64_t (*look_in_ns)(const struct tcp_queue *queue);
 
 	/* Long READs, where the wire has a better way for them than its stream; all NULL where it
 	 * has not. Initiator: lends the memory that the data of the READ with this sequence goes
@@ -163,6 +166,7 @@ struct tcp_queue {
 	atomic_bool ticking;
 	uint64_t tick_ns;     /* when it looks next */
 	uint64_t interval_ns; /* TCP_HELPER_AFTER_NS and more */
+	bool leisurely;	      /* that look can wait; who wants another one has to say so */
 	uint64_t id;
 	struct list helper_link;
 };
@@ -512,6 +516,10 @@ enum rmr_status progress_init(struct tcp_queue *queue, const struct tcp_wire *wi
 void progress_fini(struct tcp_queue *queue);
 /* Is something left to do for which nobody would be woken? */
 bool progress_needs_polls(const struct tcp_queue *queue);
+/* The same for what can wait; see struct tcp_wire. */
+uint64_t progress_look_in_ns(const struct tcp_queue *queue);
+/* Wakes up the owner, if he sleeps on descriptors that the helper has made quiet. */
+void progress_wake_owner(struct tcp_queue *queue);
 /* The helper's turn: serves all that is ready, and wakes the owner if he sleeps and has to know. */
 void progress_by_helper(struct tcp_queue *queue);
 
@@ -523,5 +531,7 @@ enum rmr_status helper_add(struct tcp_helper *helper, struct tcp_queue *queue);
 void helper_remove(struct tcp_helper *helper, struct tcp_queue *queue);
 /* Has the helper look at the queue within a millisecond, if it does not already. */
 void helper_want_ticks(struct tcp_queue *queue);
+/* The same for what can wait (look_in_ns), which there is now. */
+void helper_want_look(struct tcp_queue *queue);
 
 #endif

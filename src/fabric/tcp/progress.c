@@ -12,6 +12,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "fabric/tcp/internal.h"
 
@@ -94,6 +95,11 @@ bool progress_needs_polls(const struct tcp_queue *queue)
 	return queue->wire->needs_polls(queue) || !list_is_empty(&queue->dirty);
 }
 
+uint64_t progress_look_in_ns(const struct tcp_queue *queue)
+{
+	return queue->wire->look_in_ns ? queue->wire->look_in_ns(queue) : CLOCK_NEVER;
+}
+
 static void look_after(struct tcp_queue *queue)
 {
 	if (progress_needs_polls(queue))
@@ -143,6 +149,7 @@ enum rmr_status tcp_arm(struct rmr_queue *base)
 		queue->sleeps++;
 		queue->armed = true;
 		status = RMR_OK;
+		look_after(queue);
 	}
 	queue_unlock(queue);
 	return status;
@@ -159,10 +166,19 @@ void tcp_recv_release(struct rmr_queue *base, void *data)
 	queue_unlock(queue);
 }
 
-void progress_by_helper(struct tcp_queue *queue)
+void progress_wake_owner(struct tcp_queue *queue)
 {
 	uint64_t one = 1;
 
+	/* An eventfd that only he empties. */
+	if (!queue->armed || queue->notified)
+		return;
+	(void)!write(queue->notify_fd, &one, sizeof(one));
+	queue->notified = true;
+}
+
+void progress_by_helper(struct tcp_queue *queue)
+{
 	queue->by_helper = true;
 	queue->wire->progress(queue);
 	if (queue->drain_due)
@@ -170,9 +186,7 @@ void progress_by_helper(struct tcp_queue *queue)
 	flush_dirty(queue); /* the owner is silent: it will not take acknowledgments along */
 	queue->by_helper = false;
 	/* If the owner sleeps, the epoll set that he sleeps on is quiet again, since we took in
-	 * what was there. An eventfd that only he empties tells him. */
-	if (queue->armed && !queue->notified && !completion_ring_is_empty(&queue->base.ring)) {
-		(void)!write(queue->notify_fd, &one, sizeof(one));
-		queue->notified = true;
-	}
+	 * what was there. */
+	if (!completion_ring_is_empty(&queue->base.ring))
+		progress_wake_owner(queue);
 }
