@@ -21,8 +21,8 @@
  * millisecond cost a ping-pong on two virtual cores some percent), a program whose owner is gone
  * has a server that is woken by epoll, and an idle one has nothing.
  *
- * A wire may have something to look at that most likely comes to nothing (look_in_ns). Then there is
- * one more TICK after that time, in GUARD and in DORMANT; whatever is urgent comes before it.
+ * A wire may have something to look at that most likely comes to nothing (look_in_ns). Then there
+ * is one more TICK after that time, in GUARD and in DORMANT; whatever is urgent comes before it.
  *
  * A queue is known to the helper by a number, because an event may be older than the queue's
  * end. helper->lock is held while a queue is worked on, so that helper_remove waits for that.
