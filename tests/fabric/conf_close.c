@@ -227,7 +227,7 @@ static void test_failed_unpolled(void)
 			work = work_of(&other, RMR_OP_READ, 0, 64, k == 2 ? MIB : 0);
 			work.flags = k % 2 ? RMR_UNSIGNALED : 0;
 			taken = rmr_post(other.conn, &work, 1);
-			/* One that has failed takes nothing, before that is told and after. */
+			/* One that is lost takes nothing, before that is told and after. */
 			CHECK(taken == 1 || k > 2);
 			CHECK(taken == 1 || taken == 0 || taken == RMR_DISCONNECTED);
 		}

@@ -248,7 +248,7 @@ static void write_and_sleep(struct bulk *bulk)
 	/* No poll before the first sleep. */
 	for (;;) {
 		if (rmr_queue_arm(bulk->end->queue) == RMR_OK)
-			CHECK_EQ(poll(&pollfd, 1, PATIENCE_MS), 1);
+			CHECK_EQ(poll(&pollfd, 1, 500 * (int)TEST_TIME_FACTOR), 1);
 		if (rmr_poll(bulk->end->queue, &c, 1) == 1)
 			break;
 	}

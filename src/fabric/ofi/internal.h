@@ -185,10 +185,10 @@ struct ofi_queue {
 	struct ofi_receive *receives; /* OFI_RECEIVES, all posted but the one in hand */
 	void *receive_descriptor;
 	struct ofi_send *free_sends;
-	unsigned sends;	     /* packets in the hands of libfabric */
-	uint64_t busy_ns;    /* they may be on their way until then */
-	struct list unsure;  /* connections whose peer may not have all packets */
-	uint64_t look_in_ns; /* how long to wait before libfabric is called for their sake */
+	unsigned sends;	    /* packets in the hands of libfabric */
+	uint64_t busy_ns;   /* they may be on their way until then */
+	struct list unsure; /* connections whose peer may not have all packets */
+	uint64_t unsure_ns; /* when the last of these was sent */
 	struct list peers;
 	struct list blocked; /* connections that wait for room to send */
 	struct list leaving; /* connections whose peer has hung up */
@@ -325,6 +325,8 @@ bool sleep_needs_polls(const struct ofi_queue *queue);
 bool sleep_before_packet(struct ofi_conn *conn);
 /* It was sent, or is with libfabric. */
 void sleep_after_packet(struct ofi_conn *conn);
+/* In how long libfabric ought to be called for the sake of what the peer has not confirmed. */
+uint64_t sleep_look_in_ns(const struct ofi_queue *queue);
 /* The peer has taken in so many. */
 void sleep_take_count(struct ofi_conn *conn, uint32_t packets);
 /* Words by the socket: the peer rings; the peer wants to be rung for, and has taken in so many

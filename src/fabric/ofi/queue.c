@@ -218,8 +218,6 @@ static void ofi_progress(struct tcp_queue *base)
 
 	if (queue->watched && !base->by_helper && ++queue->polls > OFI_HOT_AFTER)
 		sleep_unwatch(queue);
-	if (base->by_helper && queue->look_in_ns < OFI_LOOK_MAX_NS)
-		queue->look_in_ns *= 2;
 	if (!list_is_empty(&queue->blocked))
 		retry_blocked(queue);
 	if (base->by_helper)
@@ -259,9 +257,7 @@ static bool ofi_needs_polls(const struct tcp_queue *base)
 
 static uint64_t ofi_look_in_ns(const struct tcp_queue *base)
 {
-	const struct ofi_queue *queue = (const struct ofi_queue *)base;
-
-	return list_is_empty(&queue->unsure) ? CLOCK_NEVER : queue->look_in_ns;
+	return sleep_look_in_ns((const struct ofi_queue *)base);
 }
 
 static const struct tcp_wire ofi_wire = {
@@ -301,7 +297,6 @@ enum rmr_status ofi_queue_init(struct rmr_queue *base)
 	list_init(&queue->opening);
 	list_init(&queue->rung);
 	list_init(&queue->unsure);
-	queue->look_in_ns = OFI_LOOK_MIN_NS;
 	queue->control_each = OFI_CONTROL_EACH_MIN;
 	queue->control_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (queue->control_fd < 0)

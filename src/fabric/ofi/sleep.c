@@ -21,22 +21,23 @@
  *	peer_awake is false; it has sent more
  *	than that, or has more to send: BELL
  *
- * Why nothing is slept through: the receiver sleeps only while nobody is among `rung`, so each
- * sender has been told ASLEEP since it rang, or never rang. Take a packet that the receiver has not
- * taken in when it falls asleep. If its sender knows by then that it must ring, it rings before
- * sending. If not, the ASLEEP is still on its way to it; the count therein does not hold the
- * packet, so the sender rings when it reads the word. BELL and ASLEEP take turns, each on an
- * ordered stream, so neither side can mistake an old one for a new one, and there is never more
- * than one of each on its way: the socket always has room.
+ * Why nothing is slept through: while somebody is among `rung` the helper looks at libfabric every
+ * few milliseconds. Else each sender has been told ASLEEP since it rang, or never rang. Take a
+ * packet that the receiver has not taken in when it falls asleep. If its sender knows by then that
+ * it must ring, it rings before sending. If not, the ASLEEP is still on its way to it; the count
+ * therein does not hold the packet, so the sender rings when it reads the word. BELL and ASLEEP
+ * take turns, each on an ordered stream, so neither side can mistake an old one for a new one, and
+ * there is never more than one of each on its way: the socket always has room.
  *
  * A bell is faster than what it is for. So who was rung for stays awake until he has heard it, but
- * for no longer than OFI_AWAKE_NS. If nothing has come by then he sleeps, and leaves it to the
- * helper to look every millisecond: a peer that rings for nothing costs no more than that.
+ * for no longer than OFI_AWAKE_NS. If nothing has come by then he sleeps, and leaves the sender
+ * among `rung`, to the helper: a peer that rings for nothing costs no more than that.
  *
  * libfabric sends by itself only while somebody calls it, and neither an injected packet nor one of
  * which it says that it is sent need have left: they may lie in its own buffers. Only the peer can
- * tell, by the count in its packets and words. Who has packets under way stays awake for a moment,
- * then the helper calls libfabric for him, and ever more seldom while the peer says nothing.
+ * tell, by the count in its packets and words. Who has packets that libfabric has not reported
+ * stays awake for a moment, and is then polled for by the helper; for others that the peer has not
+ * confirmed (`unsure`) the helper calls libfabric now and then, ever more seldom.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -78,11 +79,24 @@ void sleep_after_packet(struct ofi_conn *conn)
 {
 	struct ofi_queue *queue = ofi_queue_of(conn);
 
-	if (!queue_is_rung_for(queue) || !list_is_empty(&conn->unsure_link))
+	if (!queue_is_rung_for(queue))
 		return;
-	queue->look_in_ns = OFI_LOOK_MIN_NS;
-	list_add_tail(&queue->unsure, &conn->unsure_link);
+	if (list_is_empty(&conn->unsure_link))
+		list_add_tail(&queue->unsure, &conn->unsure_link);
+	queue->unsure_ns = clock_quick_ns();
 	helper_want_look(&queue->stream);
+}
+
+uint64_t sleep_look_in_ns(const struct ofi_queue *queue)
+{
+	uint64_t age_ns = clock_quick_ns() - queue->unsure_ns;
+
+	if (list_is_empty(&queue->unsure))
+		return CLOCK_NEVER;
+	/* So each look is about twice as old as the one before it. */
+	if (age_ns < OFI_LOOK_MIN_NS)
+		return OFI_LOOK_MIN_NS;
+	return age_ns < OFI_LOOK_MAX_NS ? age_ns : OFI_LOOK_MAX_NS;
 }
 
 void sleep_take_count(struct ofi_conn *conn, uint32_t packets)

@@ -63,6 +63,8 @@ static bool watch(struct tcp_helper *helper, struct tcp_queue *queue, int operat
 
 static void next_tick(struct tcp_queue *queue, uint64_t interval_ns)
 {
+	if (queue->polls != queue->polls_seen)
+		queue->dormant = false;
 	queue->polls_seen = queue->polls;
 	queue->interval_ns = interval_ns;
 	queue->leisurely = false;
@@ -104,7 +106,8 @@ void helper_want_ticks(struct tcp_queue *queue)
 
 void helper_want_look(struct tcp_queue *queue)
 {
-	if (atomic_load_explicit(&queue->ticking, memory_order_relaxed))
+	if (atomic_load_explicit(&queue->ticking, memory_order_relaxed) &&
+	    !(queue->leisurely && queue->interval_ns > progress_look_in_ns(queue)))
 		return;
 	tick_at_leisure(queue);
 	kick(&tcp_device_of(queue->base.device)->helper);
@@ -163,7 +166,8 @@ static uint64_t on_tick(struct tcp_helper *helper, struct tcp_queue *queue, uint
 		return now_ns + TCP_HELPER_AFTER_NS;
 	if (now_ns < queue->tick_ns)
 		goto unlock;
-	if (queue->polls == queue->polls_seen) {
+	/* An owner who sleeps has polled before that, not since. */
+	if (queue->polls == queue->polls_seen || (queue->armed && progress_needs_polls(queue))) {
 		queue->dormant = true;
 		serve(helper, queue);
 	} else if (progress_needs_polls(queue)) {
