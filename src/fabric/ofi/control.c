@@ -170,7 +170,6 @@ void control_part(struct tcp_conn *base)
 void control_end(struct tcp_conn *base)
 {
 	struct ofi_conn *conn = (struct ofi_conn *)base;
-
 	int fd = base->fd;
 
 	packet_drop_strays(conn);

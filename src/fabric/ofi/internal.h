@@ -215,7 +215,7 @@ struct ofi_conn {
 	struct list rung_link;	 /* in queue->rung while the peer thinks so of us */
 	uint32_t rung_for;	 /* how many packets there will be */
 	uint32_t rung_taken;	 /* packets_taken at that time */
-	uint64_t rung_ns;	 /* ... not to be waited for any more after this */
+	uint64_t rung_ns;	 /* they are not waited for any more after this */
 	uint32_t sends;		 /* packets in the hands of libfabric */
 	bool silent;		 /* sends nothing before it has heard something */
 	bool called;		 /* it was us who called */
