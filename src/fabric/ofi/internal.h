@@ -195,6 +195,7 @@ struct ofi_queue {
 
 	struct ofi_lease *leases; /* OFI_LEASES, from the first on */
 	struct ofi_station station;
+	unsigned landing; /* leases that are taken */
 	struct list busy_doors;
 	struct list opening; /* connections that wait for their door, the oldest first */
 

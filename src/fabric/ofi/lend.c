@@ -120,6 +120,7 @@ bool lend_memory(struct tcp_conn *base, struct tcp_work *work, uint32_t sequence
 		return false;
 	}
 	door_use(queue, conn->door);
+	queue->landing++;
 	lease->conn = conn;
 	lease->sequence = sequence;
 	lease->length = work->length;
@@ -138,6 +139,7 @@ void lend_take_back(struct tcp_conn *base, const struct tcp_work *work)
 		door_unuse(queue, conn->door);
 	region_unpin(lease->slot);
 	lease->conn = NULL;
+	queue->landing--;
 }
 
 void lend_landed(struct ofi_lease *lease, size_t length, ssize_t code)

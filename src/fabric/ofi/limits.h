@@ -24,6 +24,7 @@
 #define OFI_TX_SIZE	 256 /* operations of one queue in the hands of libfabric */
 #define OFI_CQ_SIZE	 1024
 #define OFI_DOOR_WAKES	 4096 /* times that one sleeps upon a door by which nothing comes */
+#define OFI_DOOR_TURNS	 8    /* times that doors are asked in one poll while data is to come */
 #define OFI_HOT_AFTER	 64   /* polls in a row, after which a descriptor is taken out */
 /* Polls between two looks at the sockets: few while words come in, then more and more. */
 #define OFI_CONTROL_EACH_MIN 8

@@ -152,6 +152,19 @@ static void take_doors(struct ofi_queue *queue)
 	list_move_all(&taken, &queue->busy_doors);
 }
 
+/* Data that comes by a door has to be fetched as it comes, piece by piece: who fetches it late keeps
+ * the sender waiting. The queue's endpoint, which takes longer to ask, has its turn after a few. */
+static void ask_doors(struct ofi_queue *queue)
+{
+	int turns = queue->landing > 0 ? OFI_DOOR_TURNS : 1;
+
+	while (turns-- > 0 && !list_is_empty(&queue->busy_doors)) {
+		take_doors(queue);
+		if (!completion_ring_is_empty(&queue->stream.base.ring))
+			return;
+	}
+}
+
 void queue_take_all(struct ofi_queue *queue)
 {
 	for (int i = 0; i < OFI_DRAIN_ROUNDS && take_completions(queue); i++)
@@ -224,8 +237,8 @@ static void ofi_progress(struct tcp_queue *base)
 		queue_take_all(queue);
 	else
 		(void)take_completions(queue);
-	if (!base->by_helper && !list_is_empty(&queue->busy_doors))
-		take_doors(queue);
+	if (!base->by_helper)
+		ask_doors(queue);
 	if (!list_is_empty(&queue->opening))
 		door_attend(queue);
 	if (base->by_helper || queue->control_in-- == 0)
