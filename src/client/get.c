@@ -22,6 +22,7 @@
 #include "base/error.h"
 #include "client/internal.h"
 #include "store/item.h"
+#include "store/size_class.h"
 
 /* A server that has not ticked for so long may be dead or stopped: it is asked instead. */
 #define SILENCE_MS 100
@@ -115,7 +116,7 @@ void client_learn(struct kv_client *client, uint64_t hash, const void *key, size
 {
 	uint64_t size = item_size(key_length, reply->value_length);
 	bool is_counter = reply->cell != KV_NO_CELL;
-	uint64_t check = 0;
+	struct location place = {.hash = hash, .size = (uint32_t)size, .cell = LOCATION_NO_CELL};
 
 	if (!reply->offset || size > UINT32_MAX)
 		return;
@@ -124,10 +125,14 @@ void client_learn(struct kv_client *client, uint64_t hash, const void *key, size
 		locations_forget(&client->locations, hash);
 		return;
 	}
-	if (is_counter)
-		check = hash64_seed(key, key_length, client->instance);
-	locations_learn(&client->locations, hash, is_counter ? 0 : reply->offset, (uint32_t)size,
-			is_counter ? (uint32_t)reply->cell : LOCATION_NO_CELL, check);
+	if (is_counter) {
+		place.cell = (uint32_t)reply->cell;
+		place.check = hash64_seed(key, key_length, client->instance);
+	} else {
+		place.offset = reply->offset;
+		place.version = reply->version;
+	}
+	locations_learn(&client->locations, &place);
 }
 
 /* Whether an item that ends at this time is surely still alive. */
@@ -207,6 +212,8 @@ static bool is_complete(struct kv_client *client, const struct call *call, const
 
 	if (!item_is_plausible(item, call->place.size))
 		return false;
+	if (call->is_confirmed)
+		return true;
 	lengths = item_get_lengths(item);
 	length = item_value_length(lengths);
 	*is_copied = call->is_direct || (length >= COPY_LONG && length <= call->room);
@@ -270,10 +277,11 @@ static uint8_t *memory_of(const struct kv_client *client, const struct call *cal
 	return (uint8_t *)rmr_arena_base(client->link->buffer) + call->buffer.begin;
 }
 
-static void location_read(struct kv_client *client, struct call *call)
+static void take_location(struct kv_client *client, struct call *call)
 {
 	if (get_accept(client, call, memory_of(client, call))) {
-		locations_confirm(&client->locations, call->hash);
+		locations_confirm(&client->locations, call->hash, call->place.offset,
+				  call->reply.version);
 		call->path = KV_PATH_LOCATION;
 		call_done(client, call, call->status);
 		return;
@@ -284,6 +292,53 @@ static void location_read(struct kv_client *client, struct call *call)
 	extents_give(&client->link->buffer_space, &call->buffer);
 	call->is_direct = false;
 	call->state = CALL_BEGUN;
+}
+
+/*
+ * A long value need not be hashed if its header is read again, and is the same.
+ *
+ * The item had this version, at this place, before the READ of it was posted: that is what is
+ * remembered. It has it after all of it has come, for only then the header is read again. No version
+ * is given out twice, and items of this length are not moved, so the item was there all the time;
+ * and the bytes of a living item do not change. In which order the adapter has read them is all
+ * the same. The get took place when the time to live was read, with the header.
+ *
+ * All of the header is compared, not the version alone: if the memory belongs to somebody else by
+ * now, a small number may well stand there by chance, but not the checksum beside it.
+ *
+ * Where the peer's processor has to carry out READs, hashing while they come in is faster.
+ */
+static bool can_be_confirmed(const struct kv_client *client, const struct call *call)
+{
+	const struct item *item = (const struct item *)memory_of(client, call);
+
+	return call->place.size > SLAB_MAX_SIZE && !call->is_direct &&
+	       rmr_device_info(client->link->device)->capabilities & RMR_CAP_OFFLOAD &&
+	       call->place.version && item_version(item) == call->place.version;
+}
+
+static void location_read_again(struct kv_client *client, struct call *call)
+{
+	call->is_confirmed = memcmp(call->slot, memory_of(client, call), sizeof(struct item)) == 0;
+	take_location(client, call); /* by its checksum, if something has changed */
+}
+
+static void location_read(struct kv_client *client, struct call *call)
+{
+	struct rmr_work work = {.op = RMR_OP_READ,
+				.remote = client->link->arena,
+				.offset = call->place.offset,
+				.length = sizeof(struct item),
+				.local = call->slot,
+				.region = client->link->slots_region};
+
+	if (!can_be_confirmed(client, call)) {
+		take_location(client, call);
+		return;
+	}
+	call->read_done = location_read_again;
+	/* If it cannot be posted the link is lost, and so is the call. */
+	(void)call_post_read(client, call, &work, CALL_READING);
 }
 
 void get_continue(struct call *call, const struct location *place)
@@ -440,6 +495,7 @@ static int get_start(struct kv_client *client, struct call *call)
 	int status = KV_AGAIN;
 
 	call->is_direct = false;
+	call->is_confirmed = false;
 	if (!call->must_ask && link->arena && !link->is_mapped &&
 	    client->options.get_mode != KV_GET_ASK && !call_conflicts(client, call, call->hash)) {
 		status = location_start(client, call);

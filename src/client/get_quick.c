@@ -111,7 +111,8 @@ int get_quickly(struct kv_client *client, const void *key, size_t key_length, vo
 		status = accept(client, &quick, length, info);
 	if (status == KV_AGAIN)
 		return make_call(client, &quick, count == 1 ? &completion : NULL, call);
-	locations_confirm(&client->locations, hash);
+	locations_confirm(&client->locations, hash, quick.place.offset,
+			  item_version((const struct item *)quick.call->slot));
 	client->totals.operations[KV_PATH_LOCATION]++;
 	client->totals.round_trips++;
 	client->last_path = KV_PATH_LOCATION;

@@ -200,6 +200,7 @@ struct call {
 	struct index_search *search;
 	bool must_ask;
 	bool is_direct;	      /* the value goes from or to the caller's own memory */
+	bool is_confirmed;    /* what was read is an item, whatever its checksum */
 	uint64_t push_length; /* room for a push that is known to be needed; 0: not known */
 	/* What came of it. */
 	int status;

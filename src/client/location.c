@@ -109,26 +109,30 @@ const struct location *locations_peek(struct locations *locations, uint64_t hash
 	return found && found->offset && found->doubt < LOCATION_DOUBTFUL ? found : NULL;
 }
 
-void locations_learn(struct locations *locations, uint64_t hash, uint64_t offset, uint32_t size,
-		     uint32_t cell, uint64_t check)
+void locations_learn(struct locations *locations, const struct location *place)
 {
-	struct location *found = find_or_make(locations, hash);
+	struct location *found = find_or_make(locations, place->hash);
 
 	if (!found)
 		return;
-	found->offset = offset;
-	found->size = size;
-	found->cell = cell;
-	found->check = check;
+	found->offset = place->offset;
+	found->version = place->version;
+	found->size = place->size;
+	found->cell = place->cell;
+	found->check = place->check;
 	use(locations, found);
 }
 
-void locations_confirm(struct locations *locations, uint64_t hash)
+void locations_confirm(struct locations *locations, uint64_t hash, uint64_t offset,
+		       uint64_t version)
 {
 	struct location *found = find(locations, hash);
 
 	if (!found)
 		return;
+	/* Another one may have been learned meanwhile. */
+	if (found->offset == offset)
+		found->version = version;
 	use(locations, found);
 	found->doubt -= found->doubt > 0;
 }

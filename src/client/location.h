@@ -20,10 +20,11 @@
 
 struct location {
 	uint64_t hash;
-	uint64_t offset; /* of the item; 0: none is known */
-	uint32_t size;	 /* of the item, from its first byte to its value's last */
-	uint32_t cell;	 /* of a counter; LOCATION_NO_CELL: none */
-	uint32_t used;	 /* when, in uses */
+	uint64_t offset;  /* of the item; 0: none is known */
+	uint64_t version; /* that it had there */
+	uint32_t size;	  /* of the item, from its first byte to its value's last */
+	uint32_t cell;	  /* of a counter; LOCATION_NO_CELL: none */
+	uint32_t used;	  /* when, in uses */
 	uint32_t doubt;
 	/* With a cell: another hash of the key, as nobody compares the key then. */
 	uint64_t check;
@@ -51,10 +52,10 @@ const struct location *locations_find(struct locations *locations, uint64_t hash
 const struct location *locations_peek(struct locations *locations, uint64_t hash);
 
 /* An item is there: what is known of it besides stays known. */
-void locations_learn(struct locations *locations, uint64_t hash, uint64_t offset, uint32_t size,
-		     uint32_t cell, uint64_t check);
-/* It was read, and was right; this is a use of it. */
-void locations_confirm(struct locations *locations, uint64_t hash);
+void locations_learn(struct locations *locations, const struct location *place);
+/* It was read, had this version, and was right; this is a use of it. */
+void locations_confirm(struct locations *locations, uint64_t hash, uint64_t offset,
+		       uint64_t version);
 /* It was wrong. */
 void locations_doubt(struct locations *locations, uint64_t hash);
 /* The key is gone, or was changed by ourselves: no place any more, and no doubt from that. */

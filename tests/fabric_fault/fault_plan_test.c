@@ -31,6 +31,8 @@ static const struct good_plan {
 	  .delay_percent = 5,
 	  .tear_percent = 30,
 	  .drop_limit = UINT64_MAX}},
+	{"offload=1",
+	 {.seed = 1, .delay_percent = 100, .tear_us = 20, .drop_limit = UINT64_MAX, .offload = 1}},
 	{"drop_at=3,drop_ppm=100,drop_limit=2,stall_percent=10,stall_us=50",
 	 {.seed = 1,
 	  .delay_percent = 100,

@@ -38,6 +38,15 @@ static void test_extents(void)
 	extents_fini(&extents);
 }
 
+static void learn(struct locations *locations, uint64_t hash, uint64_t offset)
+{
+	locations_learn(locations, &(struct location){.hash = hash,
+						      .offset = offset,
+						      .version = 1,
+						      .size = 64,
+						      .cell = LOCATION_NO_CELL});
+}
+
 static void test_locations(void)
 {
 	struct locations locations;
@@ -45,15 +54,20 @@ static void test_locations(void)
 
 	CHECK(locations_init(&locations, 64));
 	CHECK(!locations_find(&locations, 5));
-	locations_learn(&locations, 5, 1000, 64, LOCATION_NO_CELL, 0);
+	learn(&locations, 5, 1000);
 	found = locations_find(&locations, 5);
 	CHECK(found);
 	CHECK_EQ(found->offset, 1000);
+	/* A version is that of a place. */
+	locations_confirm(&locations, 5, 1001, 2);
+	CHECK_EQ(found->version, 1);
+	locations_confirm(&locations, 5, 1000, 2);
+	CHECK_EQ(found->version, 2);
 	/* One that is wrong again and again is not offered for a while. */
 	for (int i = 0; i < 3; i++) {
 		locations_doubt(&locations, 5);
 		CHECK(!locations_find(&locations, 5));
-		locations_learn(&locations, 5, 2000, 64, LOCATION_NO_CELL, 0);
+		learn(&locations, 5, 2000);
 	}
 	CHECK(!locations_find(&locations, 5));
 	for (int i = 0; i < 20; i++)
@@ -61,12 +75,12 @@ static void test_locations(void)
 	CHECK(locations_find(&locations, 5));
 	/* Bounded: the ones used last stay. */
 	for (uint64_t i = 100; i < 100000; i++) {
-		locations_learn(&locations, i, i, 64, LOCATION_NO_CELL, 0);
+		learn(&locations, i, i);
 		found = locations_find(&locations, i);
 		CHECK(found && found->offset == i);
 	}
 	CHECK(!locations_find(&locations, 5));
-	locations_learn(&locations, 7, 0, 0, 3, 99);
+	locations_learn(&locations, &(struct location){.hash = 7, .cell = 3, .check = 99});
 	CHECK_EQ(locations_find(&locations, 7)->cell, 3);
 	locations_clear_cells(&locations);
 	CHECK(!locations_find(&locations, 7));

@@ -1,9 +1,12 @@
 /* Values of every length, by every path: each is forced, and the client has to say that it took
  * it. */
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "fixture.h"
 
 #define KEY(text) text, sizeof(text) - 1
@@ -253,6 +256,107 @@ static void test_stale_places(void)
 	server_stop(&server);
 }
 
+/* Long values that change while they are read, without a pause, so that the memory of one is
+ * another's soon. Each begins with its number, of which all the rest is made. */
+enum { CHANGING_KEYS = 8, CHANGING_S = 4 };
+
+struct changing {
+	const struct server *server;
+	atomic_bool stop;
+};
+
+/* Is this an adapter, or says it is? */
+static bool setup_is_offloaded(void)
+{
+	return strncmp(setup.device, "verbs", 5) == 0 ||
+	       (setup.fault_plan && strstr(setup.fault_plan, "offload"));
+}
+
+static size_t changing_length(uint64_t number)
+{
+	return number % 2 ? MIB : 3 * MIB / 4;
+}
+
+static const char *changing_key(uint64_t number)
+{
+	static const char *const keys[CHANGING_KEYS] = {"a", "b", "c", "d", "e", "f", "g", "h"};
+
+	return keys[number % CHANGING_KEYS];
+}
+
+static void put_changing(kv_client_t *client, char *value, uint64_t number)
+{
+	const char *key = changing_key(number);
+
+	memcpy(value, &number, sizeof(number));
+	value_fill(value + sizeof(number), changing_length(number) - sizeof(number), number);
+	CHECK_KV(client, kv_client_put(client, key, strlen(key), value, changing_length(number)),
+		 KV_OK);
+}
+
+static void *change_values(void *argument)
+{
+	struct changing *changing = argument;
+	kv_client_t *client = client_open(changing->server, NULL);
+	char *value = malloc(MIB);
+
+	for (uint64_t number = CHANGING_KEYS; !atomic_load(&changing->stop); number++)
+		put_changing(client, value, number);
+	free(value);
+	kv_client_destroy(client);
+	return NULL;
+}
+
+static void get_changing(kv_client_t *client, const char *key, char *value)
+{
+	size_t length = MIB;
+	uint64_t number;
+
+	CHECK_KV(client, kv_client_get(client, key, strlen(key), value, &length), KV_OK);
+	memcpy(&number, value, sizeof(number));
+	if (length != changing_length(number) || strcmp(changing_key(number), key) != 0 ||
+	    !value_is(value + sizeof(number), length - sizeof(number), number))
+		TEST_FAIL("a wrong value of %zu bytes, number %llu, by %s", length,
+			  (unsigned long long)number, kv_path_name(kv_client_last_path(client)));
+}
+
+static void test_changing_long_values(void)
+{
+	kv_server_options_t options = {.memory = 16 * MIB};
+	struct server server;
+	struct changing changing = {.server = &server};
+	kv_client_t *client;
+	pthread_t writer;
+	char *value = malloc(MIB);
+	uint64_t end_ns;
+	unsigned by_place = 0;
+
+	server_start(&server, &options);
+	client = client_open(&server, NULL);
+	for (uint64_t i = 0; i < CHANGING_KEYS; i++)
+		put_changing(client, value, i);
+	CHECK_EQ(pthread_create(&writer, NULL, change_values, &changing), 0);
+	end_ns = clock_deadline_ns(CHANGING_S * 1000);
+	for (uint64_t i = 0; !clock_passed(end_ns); i++) {
+		get_changing(client, changing_key(i), value);
+		by_place += kv_client_last_path(client) == KV_PATH_LOCATION;
+	}
+	atomic_store(&changing.stop, true);
+	CHECK_EQ(pthread_join(writer, NULL), 0);
+	/* Nothing changes any more: once to learn the place, or to lose a doubt. */
+	for (int i = 0; i < 20; i++)
+		get_changing(client, changing_key(0), value);
+	if (!setup_is_shm()) {
+		CHECK(by_place > 0);
+		CHECK_EQ(kv_client_last_path(client), KV_PATH_LOCATION);
+		/* The item, and its header again; elsewhere it is hashed. */
+		CHECK_EQ(kv_client_last_round_trips(client), setup_is_offloaded() ? 2 : 1);
+	}
+	free(value);
+	kv_client_destroy(client);
+	server_stop(&server);
+}
+
 static void test_full_store(void)
 {
 	kv_server_options_t options = {.memory = 8 * MIB, .reject = true};
@@ -358,6 +462,7 @@ const struct test size_tests[] = {
 	{"a_gibibyte", test_a_gibibyte, TEST_SLOW, 120},
 	{"index_reads", test_index_reads},
 	{"stale_places", test_stale_places},
+	{"changing_long_values", test_changing_long_values},
 	{"full_store", test_full_store},
 	{"long_keys_and_nothing", test_long_keys_and_nothing},
 	{0},

@@ -52,6 +52,8 @@ static enum rmr_status device_init(struct rmr_device *base, const char *instance
 	info = *rmr_device_info(device->inner);
 	memcpy(info.name, base->info.name, sizeof(info.name));
 	memcpy(info.provider, base->info.provider, sizeof(info.provider));
+	if (device->plan.offload)
+		info.capabilities |= RMR_CAP_OFFLOAD;
 	base->info = info;
 	log_info("%s: fault plan \"%s\", seed %llu", info.name, text ? text : "",
 		 (unsigned long long)device->plan.seed);

@@ -49,6 +49,7 @@ static const struct plan_key keys[] = {
 	KEY(refuse_connect_percent, 0, 100, NULL),
 	KEY(stall_percent, 0, 100, NULL),
 	KEY(stall_us, 0, SECOND_US, "stall_percent"),
+	KEY(offload, 0, 1, NULL),
 };
 
 #define KEY_COUNT (sizeof(keys) / sizeof(keys[0]))

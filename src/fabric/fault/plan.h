@@ -20,6 +20,8 @@
  *	refuse_connect_percent=P this share of them fails
  *	stall_percent=P		 this share of posts takes fewer works than there is room for
  *	stall_us=N		 ... and as few as possible for 0..N us after it
+ *	offload=1		 no fault: says that it has RMR_CAP_OFFLOAD, so that programs go the
+ *				 ways that they go on an adapter
  *
  * Parsing is strict: a plan that is misspelt, says a thing twice or has a part without effect is
  * refused, because a test that injects nothing passes too easily.
@@ -40,6 +42,7 @@ struct fault_plan {
 	uint64_t refuse_region, refuse_region_percent;
 	uint64_t refuse_connect, refuse_connect_percent;
 	uint64_t stall_percent, stall_us;
+	uint64_t offload;
 };
 
 /* Reads a plan; NULL is "". RMR_INVALID names what is wrong, and the keys that there are. */
