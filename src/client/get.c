@@ -8,10 +8,11 @@
  *	push		the server is asked, and writes a longer value into our buffer
  *	pieces		one that is longer than our buffer (get_long.c)
  *
- * What was read from afar is believed when its checksum is right, it has the key, and it is neither
- * dead nor pending: then it was the key's item when its version was read (store/probe.h says why).
- * An item that expires is only believed when it surely had not: store time is known here to within
- * a round trip, and the later end counts. All else is asked for; so is every miss.
+ * What was read from afar is believed when its checksum is right (of a long one: or its header is
+ * still the same), it has the key, and it is neither dead nor pending: then it was the key's item
+ * when its version was read (store/probe.h says why). An item that expires is only believed when it
+ * surely had not: store time is known here to within a round trip, and the later end counts. All
+ * else is asked for; so is every miss.
  *
  * On one client operations on a key keep their order: a get is sent behind a change of the same key
  * that is still under way, instead of looking by itself.
@@ -298,10 +299,10 @@ static void take_location(struct kv_client *client, struct call *call)
  * A long value need not be hashed if its header is read again, and is the same.
  *
  * The item had this version, at this place, before the READ of it was posted: that is what is
- * remembered. It has it after all of it has come, for only then the header is read again. No version
- * is given out twice, and items of this length are not moved, so the item was there all the time;
- * and the bytes of a living item do not change. In which order the adapter has read them is all
- * the same. The get took place when the time to live was read, with the header.
+ * remembered. It has it after all of it has come, for only then the header is read again. No
+ * version is given out twice, and items of this length are not moved (life_move), so the item was
+ * there all the time; and the bytes of a living item do not change. In which order the adapter has
+ * read them is all the same. The get took place when the time to live was read, with the header.
  *
  * All of the header is compared, not the version alone: if the memory belongs to somebody else by
  * now, a small number may well stand there by chance, but not the checksum beside it.
@@ -311,10 +312,12 @@ static void take_location(struct kv_client *client, struct call *call)
 static bool can_be_confirmed(const struct kv_client *client, const struct call *call)
 {
 	const struct item *item = (const struct item *)memory_of(client, call);
+	uint64_t size = call->place.size;
 
-	return call->place.size > SLAB_MAX_SIZE && !call->is_direct &&
+	return size > SLAB_MAX_SIZE && item_size_of(item_get_lengths(item)) == size &&
 	       rmr_device_info(client->link->device)->capabilities & RMR_CAP_OFFLOAD &&
-	       call->place.version && item_version(item) == call->place.version;
+	       call->place.version && item_version(item) == call->place.version &&
+	       !clock_passed(call->deadline_ns);
 }
 
 static void location_read_again(struct kv_client *client, struct call *call)
@@ -337,8 +340,9 @@ static void location_read(struct kv_client *client, struct call *call)
 		return;
 	}
 	call->read_done = location_read_again;
-	/* If it cannot be posted the link is lost, and so is the call. */
-	(void)call_post_read(client, call, &work, CALL_READING);
+	/* What is here counts, also when nothing can be asked for any more. */
+	if (call_post_read(client, call, &work, CALL_READING) != KV_OK)
+		take_location(client, call);
 }
 
 void get_continue(struct call *call, const struct location *place)

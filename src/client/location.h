@@ -1,10 +1,11 @@
 /*
  * Locations: where items were when they were seen last, by the hash of their key.
  *
- * A hint and nothing more: whoever reads there checks the key, the version and the checksum. Two
- * keys may share a hash, and then push each other out. Entries that were wrong are dropped; a key
- * whose place changes all the time is remembered as one to ask for (doubt), until it has been quiet
- * for a while. Bounded; one thread.
+ * A hint: whoever reads there checks the key, the version and the checksum. Only the version is
+ * more than that: an item of this version has been at this offset (get.c relies on it). Two keys
+ * may share a hash, and then push each other out. Entries that were wrong are dropped; a key whose
+ * place changes all the time is remembered as one to ask for (doubt), until it has been quiet for
+ * a while. Bounded; one thread.
  */
 #ifndef CLIENT_LOCATION_H
 #define CLIENT_LOCATION_H

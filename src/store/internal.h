@@ -197,7 +197,8 @@ bool life_lock_at(struct store *store, uint64_t offset, struct index_lock *lock,
 /* Tells the item's span that something in it expires then. After the item was published. */
 void life_note_expiry(struct store *store, uint64_t offset, uint64_t expires_ms);
 
-/* Moves the item at this offset to another place of its class, if there is a free one. */
+/* Moves the item at this offset to another place of its class, if there is a free one. Not one
+ * beyond SLAB_MAX_SIZE: those who read from afar rely on it that these stay (client/get.c). */
 bool life_move(struct store_worker *worker, uint64_t offset);
 
 /* room.c */

@@ -176,6 +176,7 @@ bool life_move(struct store_worker *worker, uint64_t offset)
 		return true;
 	item = slot_item(store, &slot);
 	size = item_size_of(item_get_lengths(item));
+	assert(size <= SLAB_MAX_SIZE);
 	to = item_pins(item) ? 0 : slab_take_free(&store->slab, &worker->slab, size);
 	if (!to) {
 		index_unlock(&lock);

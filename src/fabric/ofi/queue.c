@@ -152,8 +152,9 @@ static void take_doors(struct ofi_queue *queue)
 	list_move_all(&taken, &queue->busy_doors);
 }
 
-/* Data that comes by a door has to be fetched as it comes, piece by piece: who fetches it late keeps
- * the sender waiting. The queue's endpoint, which takes longer to ask, has its turn after a few. */
+/* Data that comes by a door has to be fetched as it comes, piece by piece: who fetches it late
+ * keeps the sender waiting. The queue's endpoint, which takes longer to ask, has its turn after a
+ * few. */
 static void ask_doors(struct ofi_queue *queue)
 {
 	int turns = queue->landing > 0 ? OFI_DOOR_TURNS : 1;
@@ -233,12 +234,12 @@ static void ofi_progress(struct tcp_queue *base)
 		sleep_unwatch(queue);
 	if (!list_is_empty(&queue->blocked))
 		retry_blocked(queue);
-	if (base->by_helper)
+	if (base->by_helper) {
 		queue_take_all(queue);
-	else
+	} else {
 		(void)take_completions(queue);
-	if (!base->by_helper)
 		ask_doors(queue);
+	}
 	if (!list_is_empty(&queue->opening))
 		door_attend(queue);
 	if (base->by_helper || queue->control_in-- == 0)

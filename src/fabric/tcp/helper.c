@@ -161,10 +161,9 @@ static uint64_t on_tick(struct tcp_helper *helper, struct tcp_queue *queue, uint
 {
 	uint64_t next_ns = CLOCK_NEVER;
 
-	/* Whoever has the lock is the owner, so he is awake, and we need not wait for him. One who
-	 * polls all the time has it most of the time. */
+	/* Whoever has the lock is the owner, so he is awake, and we need not wait for him. */
 	if (!spin_lock_try(&queue->base.lock))
-		return now_ns + TCP_HELPER_AFTER_MAX_NS;
+		return now_ns + TCP_HELPER_AFTER_NS;
 	if (now_ns < queue->tick_ns)
 		goto unlock;
 	/* An owner who sleeps has polled before that, not since. */
