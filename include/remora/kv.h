@@ -308,7 +308,7 @@ int kv_client_poll(kv_client_t *client, kv_result_t *results, int max, int timeo
 typedef enum kv_path {
 	KV_PATH_NONE = 0,
 	KV_PATH_MAPPED,	    /* get: from mapped memory, no round trip */
-	KV_PATH_LOCATION,   /* get: one READ at a remembered place */
+	KV_PATH_LOCATION,   /* get: READ at a remembered place; a long one's header twice */
 	KV_PATH_INDEX,	    /* get: READ of buckets and item */
 	KV_PATH_INLINE,	    /* the server answered, with the value if there is one in the reply */
 	KV_PATH_PUSH,	    /* get: the server wrote the value into our buffer, then replied */
