@@ -307,7 +307,7 @@ static void take_location(struct kv_client *client, struct call *call)
  * All of the header is compared, not the version alone: if the memory belongs to somebody else by
  * now, a small number may well stand there by chance, but not the checksum beside it.
  *
- * Where the peer's processor has to carry out READs, hashing while they come in is faster.
+ * Where the peer's processor has to carry out READs it is not asked for another one.
  */
 static bool can_be_confirmed(const struct kv_client *client, const struct call *call)
 {
