@@ -136,14 +136,11 @@ void client_learn(struct kv_client *client, uint64_t hash, const void *key, size
 	locations_learn(&client->locations, &place);
 }
 
-/* Whether an item that ends at this time is surely still alive. */
-static bool is_alive(const struct kv_client *client, uint64_t expires_ms)
+bool get_is_alive(const struct kv_client *client, uint64_t expires_ms)
 {
 	const struct link *link = client->link;
 	int64_t now;
 
-	if (!expires_ms)
-		return true;
 	if (link->is_mapped)
 		return reader_clock_ms(&link->reader) < expires_ms;
 	now = (int64_t)(clock_now_ns() / 1000000);
@@ -226,15 +223,6 @@ static bool is_complete(struct kv_client *client, const struct call *call, const
 			    (const uint8_t *)item +
 				    item_value_offset(item_key_length(lengths), length),
 			    call->value);
-}
-
-bool get_is_wanted(const struct kv_client *client, const struct item *item, const void *key,
-		   size_t key_length)
-{
-	uint64_t lengths = item_get_lengths(item);
-
-	return item_kind(lengths) == ITEM_VALUE && item_key_length(lengths) == key_length &&
-	       memcmp(item->key, key, key_length) == 0 && is_alive(client, item_expiry(item));
 }
 
 bool get_accept(struct kv_client *client, struct call *call, const uint8_t *bytes)

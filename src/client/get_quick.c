@@ -9,42 +9,42 @@
 #include "client/internal.h"
 #include "store/item.h"
 
+/* A READ of a remembered place. */
 struct quick {
 	const void *key;
 	size_t key_length;
 	void *value;
 	size_t room;
+	struct location *place;
 	struct call *call; /* whose slot is read to, and which is made if need be */
-	struct location place;
 	uint64_t begun_ns;
 };
 
-/* Whether the place can be read like this; nothing is changed yet. */
-static bool is_possible(struct kv_client *client, struct quick *quick, uint64_t hash)
+/* Where the key's item is, if that can be read like this. */
+static struct location *find_place(struct kv_client *client, const struct link *link,
+				   const void *key, size_t key_length)
 {
-	struct link *link = client->link;
-	const struct location *place;
+	struct location *place;
 
-	if (client->calls_under_way || client->deadline_ns || !link->arena || link->is_lost ||
-	    client->options.get_mode == KV_GET_ASK || quick->key_length > CALL_SMALL_KEY)
-		return false;
-	place = locations_peek(&client->locations, hash);
+	if (client->calls_under_way || client->deadline_ns || client->options.timeout_ms < 0 ||
+	    client->options.get_mode == KV_GET_ASK || !link->arena || link->is_lost ||
+	    key_length > CALL_SMALL_KEY)
+		return NULL;
+	place = locations_peek(&client->locations, client_hash(key, key_length));
 	if (!place || place->size > link->max_send || place->offset > link->arena_length ||
 	    place->size > link->arena_length - place->offset)
-		return false;
-	quick->place = *place;
-	quick->call = call_first_free(client);
-	return true;
+		return NULL;
+	return place;
 }
 
 /* What was read, if it is what was wanted: its length and status. KV_AGAIN: it is not. */
-static int accept(struct kv_client *client, const struct quick *quick, size_t *length,
-		  kv_info_t *info)
+static inline int accept(struct kv_client *client, const struct quick *quick, size_t *length,
+			 kv_info_t *info)
 {
 	const struct item *item = (const struct item *)quick->call->slot;
 	uint64_t lengths;
 
-	if (!item_is_complete(item, quick->place.offset, quick->place.size) ||
+	if (!item_is_complete(item, quick->place->offset, quick->place->size) ||
 	    !get_is_wanted(client, item, quick->key, quick->key_length))
 		return KV_AGAIN;
 	lengths = item_get_lengths(item);
@@ -53,7 +53,7 @@ static int accept(struct kv_client *client, const struct quick *quick, size_t *l
 		return KV_BUFFER_TOO_SMALL;
 	memcpy(quick->value, (const uint8_t *)item + item_value_offset(quick->key_length, *length),
 	       *length);
-	client_touch(client, quick->place.offset, item_version(item));
+	client_touch(client, quick->place->offset, item_version(item));
 	if (info) {
 		struct kv_reply reply = {.version = item_version(item),
 					 .value_length = *length,
@@ -69,13 +69,14 @@ static int accept(struct kv_client *client, const struct quick *quick, size_t *l
 static int make_call(struct kv_client *client, const struct quick *quick,
 		     const struct rmr_completion *completion, struct call **call)
 {
+	struct location place = *quick->place;
 	int status = get_begin(client, quick->key, quick->key_length, quick->value, quick->room,
 			       true, call);
 
 	/* It cannot fail: all calls are free, and the key is short. */
 	if (status != KV_OK)
 		return status;
-	get_continue(*call, &quick->place);
+	get_continue(*call, &place);
 	(*call)->deadline_ns =
 		quick->begun_ns + (uint64_t)client->options.timeout_ms * UINT64_C(1000000);
 	if (completion)
@@ -86,22 +87,25 @@ static int make_call(struct kv_client *client, const struct quick *quick,
 int get_quickly(struct kv_client *client, const void *key, size_t key_length, void *value,
 		size_t *length, kv_info_t *info, struct call **call)
 {
-	struct quick quick = {
-		.key = key, .key_length = key_length, .value = value, .room = *length};
-	uint64_t hash = client_hash(key, key_length);
 	struct link *link = client->link;
+	struct quick quick = {.key = key,
+			      .key_length = key_length,
+			      .value = value,
+			      .room = *length,
+			      .place = find_place(client, link, key, key_length),
+			      .call = call_first_free(client)};
 	struct rmr_completion completion;
-	struct rmr_work work = {.op = RMR_OP_READ, .remote = link->arena};
+	struct rmr_work work = {.op = RMR_OP_READ,
+				.cookie = quick.call->number + 1,
+				.local = quick.call->slot,
+				.region = link->slots_region,
+				.remote = link->arena};
 	int count, status = KV_AGAIN;
 
-	*call = NULL;
-	if (client->options.timeout_ms < 0 || !is_possible(client, &quick, hash))
+	if (!quick.place)
 		return KV_AGAIN;
-	work.offset = quick.place.offset;
-	work.length = quick.place.size;
-	work.local = quick.call->slot;
-	work.region = link->slots_region;
-	work.cookie = quick.call->number + 1;
+	work.offset = quick.place->offset;
+	work.length = quick.place->size;
 	quick.begun_ns = clock_quick_ns();
 	if (rmr_post(link->conn, &work, 1) != 1)
 		return KV_AGAIN;
@@ -111,8 +115,8 @@ int get_quickly(struct kv_client *client, const void *key, size_t key_length, vo
 		status = accept(client, &quick, length, info);
 	if (status == KV_AGAIN)
 		return make_call(client, &quick, count == 1 ? &completion : NULL, call);
-	locations_confirm(&client->locations, hash, quick.place.offset,
-			  item_version((const struct item *)quick.call->slot));
+	locations_confirm_found(&client->locations, quick.place,
+				item_version((const struct item *)quick.call->slot));
 	client->totals.operations[KV_PATH_LOCATION]++;
 	client->totals.round_trips++;
 	client->last_path = KV_PATH_LOCATION;

@@ -39,6 +39,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/hash.h"
@@ -46,6 +47,7 @@
 #include "client/location.h"
 #include "kv/auth.h"
 #include "kv/protocol.h"
+#include "store/item.h"
 #include "store/reader.h"
 
 #define CLIENT_ERROR_SIZE     1024
@@ -493,9 +495,18 @@ int get_quickly(struct kv_client *client, const void *key, size_t key_length, vo
 		size_t *length, kv_info_t *info, struct call **call);
 /* Makes a call that was just begun one whose READ of this place has been posted. */
 void get_continue(struct call *call, const struct location *place);
+/* Whether an item that ends at this time surely has not yet. */
+bool get_is_alive(const struct kv_client *client, uint64_t expires_ms);
 /* Whether this item, which is complete, is the one of this key, a value, and surely alive. */
-bool get_is_wanted(const struct kv_client *client, const struct item *item, const void *key,
-		   size_t key_length);
+static inline bool get_is_wanted(const struct kv_client *client, const struct item *item,
+				 const void *key, size_t key_length)
+{
+	uint64_t lengths = item_get_lengths(item), expires_ms = item_expiry(item);
+
+	return item_kind(lengths) == ITEM_VALUE && item_key_length(lengths) == key_length &&
+	       memcmp(item->key, key, key_length) == 0 &&
+	       (!expires_ms || get_is_alive(client, expires_ms));
+}
 /* Store time, for the time left of what was read without a reply. */
 void get_set_time(const struct kv_client *client, struct kv_reply *reply);
 /* A piece of a direct read is there, and more follow. */

@@ -102,7 +102,7 @@ const struct location *locations_find(struct locations *locations, uint64_t hash
 	return found;
 }
 
-const struct location *locations_peek(struct locations *locations, uint64_t hash)
+struct location *locations_peek(struct locations *locations, uint64_t hash)
 {
 	struct location *found = find(locations, hash);
 
@@ -123,18 +123,22 @@ void locations_learn(struct locations *locations, const struct location *place)
 	use(locations, found);
 }
 
+void locations_confirm_found(struct locations *locations, struct location *found, uint64_t version)
+{
+	found->version = version;
+	use(locations, found);
+	found->doubt -= found->doubt > 0;
+}
+
 void locations_confirm(struct locations *locations, uint64_t hash, uint64_t offset,
 		       uint64_t version)
 {
 	struct location *found = find(locations, hash);
 
-	if (!found)
-		return;
 	/* Another one may have been learned meanwhile. */
-	if (found->offset == offset)
-		found->version = version;
-	use(locations, found);
-	found->doubt -= found->doubt > 0;
+	if (found)
+		locations_confirm_found(locations, found,
+					found->offset == offset ? version : found->version);
 }
 
 void locations_doubt(struct locations *locations, uint64_t hash)

@@ -50,13 +50,15 @@ const struct location *locations_find(struct locations *locations, uint64_t hash
 
 /* The same for an item that may be read at once, and nothing is noted; whoever uses it confirms
  * it. */
-const struct location *locations_peek(struct locations *locations, uint64_t hash);
+struct location *locations_peek(struct locations *locations, uint64_t hash);
 
 /* An item is there: what is known of it besides stays known. */
 void locations_learn(struct locations *locations, const struct location *place);
 /* It was read, had this version, and was right; this is a use of it. */
 void locations_confirm(struct locations *locations, uint64_t hash, uint64_t offset,
 		       uint64_t version);
+/* The same of one that was peeked at just now. */
+void locations_confirm_found(struct locations *locations, struct location *found, uint64_t version);
 /* It was wrong. */
 void locations_doubt(struct locations *locations, uint64_t hash);
 /* The key is gone, or was changed by ourselves: no place any more, and no doubt from that. */

@@ -9,67 +9,83 @@
 #include "base/log.h"
 #include "fabric/provider.h"
 
-static enum rmr_status check_length(const struct rmr_conn *conn, const struct rmr_work *work)
-{
-	const struct rmr_device_info *info = &conn->queue->device->info;
-	size_t limit = work->op == RMR_OP_SEND ? conn->max_send : info->max_transfer;
+/* The flags that make sense with each operation. */
+static const unsigned flags_of[] = {
+	[RMR_OP_SEND] = RMR_UNSIGNALED | RMR_INLINE | RMR_MORE,
+	[RMR_OP_WRITE] = RMR_UNSIGNALED | RMR_INLINE | RMR_MORE,
+	[RMR_OP_WRITE_IMM] = RMR_UNSIGNALED | RMR_INLINE | RMR_MORE,
+	[RMR_OP_READ] = RMR_UNSIGNALED | RMR_MORE,
+	[RMR_OP_COMPARE_SWAP] = RMR_UNSIGNALED | RMR_MORE,
+	[RMR_OP_FETCH_ADD] = RMR_UNSIGNALED | RMR_MORE,
+};
 
-	if (work->length > limit)
-		return error_set(RMR_TOO_LONG, "%zu bytes, but %s takes at most %zu", work->length,
-				 work->op == RMR_OP_SEND ? "the peer" : info->name, limit);
-	if ((work->flags & RMR_INLINE) && work->length > info->max_inline)
-		return error_set(RMR_TOO_LONG, "%zu bytes inline, but '%s' takes at most %zu",
-				 work->length, info->name, info->max_inline);
+static enum rmr_status wrong_flags(const struct rmr_work *work)
+{
+	unsigned unknown = work->flags & ~flags_of[RMR_OP_SEND];
+
+	if (unknown)
+		return error_set(RMR_INVALID, "unknown flags 0x%x", work->flags);
+	return error_set(RMR_INVALID, "only SEND and WRITE can be inline");
+}
+
+static enum rmr_status check_atomic(const struct rmr_device *device, const struct rmr_work *work)
+{
+	if (!(device->info.capabilities & RMR_CAP_ATOMIC))
+		return error_set(RMR_UNSUPPORTED, "device '%s' has no atomics", device->info.name);
+	if (work->length != 8 || work->offset % 8 || (uintptr_t)work->local % 8)
+		return error_set(RMR_INVALID, "an atomic works on 8 aligned bytes on both sides");
 	return RMR_OK;
 }
 
-static enum rmr_status check_local(const struct rmr_conn *conn, const struct rmr_work *work)
+static enum rmr_status check_inline(const struct rmr_device *device, const struct rmr_work *work)
+{
+	if (work->length > device->info.max_inline)
+		return error_set(RMR_TOO_LONG, "%zu bytes inline, but '%s' takes at most %zu",
+				 work->length, device->info.name, device->info.max_inline);
+	return RMR_OK;
+}
+
+static enum rmr_status check_local(const struct rmr_device *device, const struct rmr_work *work)
 {
 	const struct rmr_region *region = work->region;
 	size_t offset;
 
-	if (work->length == 0 || (work->flags & RMR_INLINE))
-		return RMR_OK;
-	if (!region || region->device != conn->queue->device)
+	if (!region || region->device != device)
 		return error_set(RMR_INVALID, "local memory needs a region of the same device");
-	offset = (size_t)((uint8_t *)work->local - region->address);
-	if ((uint8_t *)work->local < region->address || offset > region->length ||
-	    work->length > region->length - offset)
+	/* Memory before the region is, by the wrap around, far behind it. */
+	offset = (uintptr_t)work->local - (uintptr_t)region->address;
+	if (offset > region->length || work->length > region->length - offset)
 		return error_set(
 			RMR_INVALID, "%zu bytes at %p do not lie in the region of %zu at %p",
 			work->length, work->local, region->length, (void *)region->address);
 	return RMR_OK;
 }
 
-static enum rmr_status check_atomic(const struct rmr_conn *conn, const struct rmr_work *work)
-{
-	if (!(conn->queue->device->info.capabilities & RMR_CAP_ATOMIC))
-		return error_set(RMR_UNSUPPORTED, "device '%s' has no atomics",
-				 conn->queue->device->info.name);
-	if (work->length != 8 || work->offset % 8 || (uintptr_t)work->local % 8)
-		return error_set(RMR_INVALID, "an atomic works on 8 aligned bytes on both sides");
-	return RMR_OK;
-}
-
 static enum rmr_status check_work(const struct rmr_conn *conn, const struct rmr_work *work)
 {
+	const struct rmr_device *device = conn->queue->device;
+	size_t limit = device->info.max_transfer;
 	enum rmr_status status;
 
 	if (work->op < RMR_OP_SEND || work->op > RMR_OP_FETCH_ADD)
 		return error_set(RMR_INVALID, "%d is no operation to post", (int)work->op);
-	if (work->flags & ~(unsigned)(RMR_UNSIGNALED | RMR_INLINE | RMR_MORE))
-		return error_set(RMR_INVALID, "unknown flags 0x%x", work->flags);
-	if (work->op >= RMR_OP_READ && (work->flags & RMR_INLINE))
-		return error_set(RMR_INVALID, "only SEND and WRITE can be inline");
-	if (work->op != RMR_OP_SEND && (!work->remote || work->remote->conn != conn))
+	if (work->flags & ~flags_of[work->op])
+		return wrong_flags(work);
+	if (work->op == RMR_OP_SEND)
+		limit = conn->max_send;
+	else if (!work->remote || work->remote->conn != conn)
 		return error_set(RMR_INVALID, "the operation needs a remote of this connection");
 	if (work->op >= RMR_OP_COMPARE_SWAP) {
-		status = check_atomic(conn, work);
+		status = check_atomic(device, work);
 		if (status != RMR_OK)
 			return status;
 	}
-	status = check_length(conn, work);
-	return status == RMR_OK ? check_local(conn, work) : status;
+	if (work->length > limit)
+		return error_set(RMR_TOO_LONG, "%zu bytes, but %s takes at most %zu", work->length,
+				 work->op == RMR_OP_SEND ? "the peer" : device->info.name, limit);
+	if (work->flags & RMR_INLINE)
+		return check_inline(device, work);
+	return work->length ? check_local(device, work) : RMR_OK;
 }
 
 int rmr_post(struct rmr_conn *conn, const struct rmr_work *works, int count)
@@ -79,9 +95,10 @@ int rmr_post(struct rmr_conn *conn, const struct rmr_work *works, int count)
 
 	if (atomic_load_explicit(&conn->lost, memory_order_relaxed))
 		return error_set(RMR_DISCONNECTED, "the connection to %s is lost", conn->peer);
-	while (good < count && status == RMR_OK) {
+	for (; good < count; good++) {
 		status = check_work(conn, &works[good]);
-		good += status == RMR_OK;
+		if (__builtin_expect(status != RMR_OK, 0))
+			break;
 	}
 	if (good == 0)
 		return status;

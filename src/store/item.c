@@ -85,7 +85,8 @@ void item_set_expiry(struct item *item, uint64_t offset, uint64_t expiry)
 	item_confirm(item);
 }
 
-bool item_is_plausible(const struct item *item, uint64_t room)
+/* Inlined below: a reader checks every item that it fetches. */
+static inline bool is_plausible(const struct item *item, uint64_t room)
 {
 	uint64_t version, lengths, key_length;
 
@@ -99,15 +100,24 @@ bool item_is_plausible(const struct item *item, uint64_t room)
 	       item_size_of(lengths) <= room;
 }
 
-bool item_has_checksum(const struct item *item, uint64_t offset, uint64_t body_hash)
+static inline bool has_checksum(const struct item *item, uint64_t offset, uint64_t body_hash)
 {
 	return atomic_load_explicit(&item->checksum, memory_order_relaxed) ==
 	       item_checksum(offset, item_version(item), item_expiry(item), item_get_lengths(item),
 			     body_hash);
 }
 
+bool item_is_plausible(const struct item *item, uint64_t room)
+{
+	return is_plausible(item, room);
+}
+
+bool item_has_checksum(const struct item *item, uint64_t offset, uint64_t body_hash)
+{
+	return has_checksum(item, offset, body_hash);
+}
+
 bool item_is_complete(const struct item *item, uint64_t offset, uint64_t room)
 {
-	return item_is_plausible(item, room) &&
-	       item_has_checksum(item, offset, item_body_hash(item));
+	return is_plausible(item, room) && has_checksum(item, offset, item_body_hash(item));
 }

@@ -19,7 +19,7 @@ static void requests_done(struct verbs_conn *conn, uint32_t end)
 }
 
 /* All works whose last request is before number `end` have succeeded. */
-static void works_done(struct verbs_conn *conn, uint32_t end)
+static inline void works_done(struct verbs_conn *conn, uint32_t end)
 {
 	while (conn->head != conn->next) {
 		const struct verbs_work *work = &conn->works[conn->head & conn->work_mask];

@@ -216,7 +216,6 @@ enum rmr_status verbs_arm(struct rmr_queue *queue);
 void queue_drain(struct verbs_queue *queue);
 enum rmr_status queue_add_conn(struct verbs_queue *queue, struct verbs_conn *conn);
 void queue_remove_conn(struct verbs_queue *queue, struct verbs_conn *conn);
-struct verbs_conn *queue_find_conn(const struct verbs_queue *queue, uint32_t qpn);
 
 /* arrive.c -------------------------------------------------------------------------------- */
 enum rmr_status arrive_init(struct verbs_queue *queue);
@@ -298,6 +297,26 @@ struct verbs_conn {
 static inline struct verbs_queue *conn_queue(const struct verbs_conn *conn)
 {
 	return (struct verbs_queue *)conn->base.queue;
+}
+
+/* Where a connection is, or would be, in the queue's table. Adapters count up, and some keep a
+ * constant in the low bits. */
+static inline uint32_t queue_place_of(const struct verbs_queue *queue, uint32_t qpn)
+{
+	return (qpn * 2654435761u >> 8) & queue->by_qpn_mask;
+}
+
+/* The connection that a completion is of; NULL: it is gone. */
+static inline struct verbs_conn *queue_find_conn(const struct verbs_queue *queue, uint32_t qpn)
+{
+	uint32_t place;
+
+	if (!queue->by_qpn)
+		return NULL;
+	place = queue_place_of(queue, qpn);
+	while (queue->by_qpn[place] && queue->by_qpn[place]->qpn != qpn)
+		place = (place + 1) & queue->by_qpn_mask;
+	return queue->by_qpn[place];
 }
 
 static inline struct verbs_device *conn_device(const struct verbs_conn *conn)

@@ -100,36 +100,6 @@ static void keep_inline(struct verbs_conn *conn, uint32_t first_new)
 	}
 }
 
-int verbs_post(struct rmr_conn *base, const struct rmr_work *works, int count)
-{
-	struct verbs_conn *conn = (struct verbs_conn *)base;
-	uint32_t first_new = conn->tail;
-
-	if ((uint32_t)count > conn_room(base))
-		count = (int)conn_room(base);
-	for (int i = 0; i < count; i++) {
-		base->outstanding++;
-		if (conn->state == CONN_ENDED)
-			conn_completed(base, works[i].op, works[i].flags, works[i].cookie, 0,
-				       RMR_CANCELED);
-		else
-			fill_work(conn, &conn->works[conn->tail++ & conn->work_mask], &works[i]);
-	}
-	if (count > 0 && !(works[count - 1].flags & RMR_MORE))
-		post_start(conn);
-	if (conn->next != conn->tail)
-		keep_inline(conn, first_new);
-	return count;
-}
-
-void verbs_flush(struct rmr_conn *base)
-{
-	struct verbs_conn *conn = (struct verbs_conn *)base;
-
-	if (conn->next != conn->tail)
-		post_start(conn);
-}
-
 static bool must_signal(const struct verbs_conn *conn)
 {
 	uint32_t every = conn->send_max / 4 ? conn->send_max / 4 : 1;
@@ -146,6 +116,26 @@ static const enum ibv_wr_opcode opcodes[] = {
 	[RMR_OP_FETCH_ADD] = IBV_WR_ATOMIC_FETCH_AND_ADD,
 };
 
+/* What is done to the peer's memory. */
+static inline void fill_operation(struct ibv_send_wr *wr, enum rmr_op op, uint64_t address,
+				  uint32_t rkey, uint64_t operand, uint64_t compare)
+{
+	wr->opcode = opcodes[op];
+	if (op == RMR_OP_WRITE_IMM)
+		wr->imm_data = htobe32((uint32_t)operand);
+	if (op >= RMR_OP_COMPARE_SWAP) {
+		bool swaps = op == RMR_OP_COMPARE_SWAP;
+
+		wr->wr.atomic.remote_addr = address;
+		wr->wr.atomic.rkey = rkey;
+		wr->wr.atomic.compare_add = swaps ? compare : operand;
+		wr->wr.atomic.swap = swaps ? operand : 0;
+	} else {
+		wr->wr.rdma.remote_addr = address;
+		wr->wr.rdma.rkey = rkey;
+	}
+}
+
 /* Where the work goes on: its operation on the next part of its memory. */
 static void fill_transfer(const struct verbs_conn *conn, const struct verbs_work *work,
 			  struct request *request)
@@ -154,20 +144,8 @@ static void fill_transfer(const struct verbs_conn *conn, const struct verbs_work
 
 	request->sge.addr =
 		(uintptr_t)(work->stashed ? stash_of(conn, work) : work->local) + work->started;
-	wr->opcode = opcodes[work->op];
-	if (work->op == RMR_OP_WRITE_IMM)
-		wr->imm_data = htobe32((uint32_t)work->operand);
-	if (work->op >= RMR_OP_COMPARE_SWAP) {
-		bool swaps = work->op == RMR_OP_COMPARE_SWAP;
-
-		wr->wr.atomic.remote_addr = work->address;
-		wr->wr.atomic.rkey = work->rkey;
-		wr->wr.atomic.compare_add = swaps ? work->compare : work->operand;
-		wr->wr.atomic.swap = swaps ? work->operand : 0;
-	} else {
-		wr->wr.rdma.remote_addr = work->address + work->started;
-		wr->wr.rdma.rkey = work->rkey;
-	}
+	fill_operation(wr, work->op, work->address + work->started, work->rkey, work->operand,
+		       work->compare);
 	/* Unasked only at once: later the program may have closed the region, and the memory may be
 	 * gone; the adapter notices, we would not. */
 	if (has_payload(work) && work->length != 0 &&
@@ -261,6 +239,88 @@ void post_start(struct verbs_conn *conn)
 	if (conn->state == CONN_OPEN && conn->next != conn->tail && queue->send_room == 0 &&
 	    list_is_empty(&conn->starved_link))
 		list_add_tail(&queue->starved, &conn->starved_link);
+}
+
+/* Whether a work can be handed over at once, as one request. */
+static bool can_start_now(const struct verbs_conn *conn, const struct rmr_work *work)
+{
+	return conn->state == CONN_OPEN && conn->next == conn->tail && has_room(conn) &&
+	       !(work->flags & RMR_MORE) && work->length <= conn_device(conn)->max_chunk;
+}
+
+/* What post_start() would do with it, in fewer steps: of the work only that is kept which its
+ * completion needs. */
+static void start_now(struct verbs_conn *conn, const struct rmr_work *from)
+{
+	const struct verbs_remote *remote = (const struct verbs_remote *)from->remote;
+	const struct verbs_region *region = (const struct verbs_region *)from->region;
+	struct verbs_work *work = &conn->works[conn->tail & conn->work_mask];
+	bool touches = from->length != 0 && !(from->flags & RMR_INLINE);
+	struct request request; /* field by field: zeros for all that verbs knows take longer */
+	struct ibv_send_wr *wr = &request.wr;
+
+	request.sge.addr = (uintptr_t)from->local;
+	request.sge.length = (uint32_t)from->length;
+	request.sge.lkey = touches ? region->lkey : 0;
+	wr->wr_id = conn->posted;
+	wr->next = NULL;
+	wr->sg_list = &request.sge;
+	wr->num_sge = from->length != 0;
+	wr->opcode = IBV_WR_SEND;
+	wr->send_flags = 0;
+	if (from->op != RMR_OP_SEND)
+		fill_operation(wr, from->op, remote->address + from->offset, remote->rkey,
+			       from->op == RMR_OP_WRITE_IMM ? from->immediate : from->operand,
+			       from->compare);
+	if (from->op <= RMR_OP_WRITE_IMM && from->length != 0 &&
+	    from->length <= conn_device(conn)->max_inline)
+		wr->send_flags = IBV_SEND_INLINE;
+	if (!(from->flags & RMR_UNSIGNALED) || must_signal(conn))
+		wr->send_flags |= IBV_SEND_SIGNALED;
+	conn->unsignaled = wr->send_flags & IBV_SEND_SIGNALED ? 0 : conn->unsignaled + 1;
+	work->cookie = from->cookie;
+	work->length = work->started = from->length;
+	work->first = work->last = conn->posted++;
+	work->op = (uint8_t)from->op;
+	work->flags = (uint8_t)from->flags;
+	conn->next = ++conn->tail;
+	conn_queue(conn)->send_room--;
+	(void)ring(conn, wr);
+}
+
+int verbs_post(struct rmr_conn *base, const struct rmr_work *works, int count)
+{
+	struct verbs_conn *conn = (struct verbs_conn *)base;
+	uint32_t first_new = conn->tail;
+
+	if (count == 1 && conn_room(base) > 0 && can_start_now(conn, works)) {
+		base->outstanding++;
+		start_now(conn, works);
+		return 1;
+	}
+	if ((uint32_t)count > conn_room(base))
+		count = (int)conn_room(base);
+	for (int i = 0; i < count; i++) {
+		base->outstanding++;
+		if (conn->state == CONN_ENDED)
+			conn_completed(base, works[i].op, works[i].flags, works[i].cookie, 0,
+				       RMR_CANCELED);
+		else
+			fill_work(conn, &conn->works[conn->tail++ & conn->work_mask], &works[i]);
+	}
+	if (count > 0 && !(works[count - 1].flags & RMR_MORE))
+		post_start(conn);
+	if (conn->next != conn->tail)
+		keep_inline(conn, first_new);
+	return count;
+}
+
+void verbs_flush(struct rmr_conn *base)
+{
+	struct verbs_conn *conn = (struct verbs_conn *)base;
+
+	if (conn->next != conn->tail)
+		post_start(conn);
 }
 
 bool post_probe(struct verbs_conn *conn, bool is_stuck)

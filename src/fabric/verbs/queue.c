@@ -210,15 +210,9 @@ void verbs_queue_fini(struct rmr_queue *base)
  * Connections by the number of their queue pair, as received messages name them.
  */
 
-/* Adapters count up, and some keep a constant in the low bits. */
-static uint32_t place_of(const struct verbs_queue *queue, uint32_t qpn)
-{
-	return (qpn * 2654435761u >> 8) & queue->by_qpn_mask;
-}
-
 static void put_conn(struct verbs_queue *queue, struct verbs_conn *conn)
 {
-	uint32_t place = place_of(queue, conn->qpn);
+	uint32_t place = queue_place_of(queue, conn->qpn);
 
 	while (queue->by_qpn[place])
 		place = (place + 1) & queue->by_qpn_mask;
@@ -256,21 +250,9 @@ enum rmr_status queue_add_conn(struct verbs_queue *queue, struct verbs_conn *con
 	return RMR_OK;
 }
 
-struct verbs_conn *queue_find_conn(const struct verbs_queue *queue, uint32_t qpn)
-{
-	uint32_t place;
-
-	if (!queue->by_qpn)
-		return NULL;
-	place = place_of(queue, qpn);
-	while (queue->by_qpn[place] && queue->by_qpn[place]->qpn != qpn)
-		place = (place + 1) & queue->by_qpn_mask;
-	return queue->by_qpn[place];
-}
-
 void queue_remove_conn(struct verbs_queue *queue, struct verbs_conn *conn)
 {
-	uint32_t place = place_of(queue, conn->qpn);
+	uint32_t place = queue_place_of(queue, conn->qpn);
 
 	while (queue->by_qpn[place] != conn)
 		place = (place + 1) & queue->by_qpn_mask;
