@@ -1,15 +1,30 @@
 /* Keys and values: see keys.h. Pure functions on the caller's memory. */
 #include "keys.h"
 
+#include <endian.h>
+
 #define VALUE_FILLER 0x5a
+
+/* Eight hexadecimal digits, the first one in the lowest byte: all at once, for keys are made
+ * between the operations that are measured. */
+static uint64_t digits_of(uint32_t number)
+{
+	uint64_t digits = number, letters;
+
+	digits = (digits | digits << 16) & 0x0000ffff0000ffff;
+	digits = (digits | digits << 8) & 0x00ff00ff00ff00ff;
+	digits = (digits | digits << 4) & 0x0f0f0f0f0f0f0f0f;
+	letters = (digits + 0x0606060606060606) >> 4 & 0x0101010101010101; /* 1 in those above 9 */
+	return htobe64(digits + 0x3030303030303030 + letters * ('a' - '0' - 10));
+}
 
 void key_write(uint8_t *key, size_t size, uint64_t number)
 {
-	static const char digits[] = "0123456789abcdef";
 	uint64_t scrambled = scramble(number);
+	uint64_t digits[] = {digits_of((uint32_t)(scrambled >> 32)),
+			     digits_of((uint32_t)scrambled)};
 
-	for (int i = 0; i < 16; i++)
-		key[i] = (uint8_t)digits[scrambled >> (60 - 4 * i) & 15];
+	memcpy(key, digits, sizeof(digits));
 	memset(key + 16, '.', size - 16);
 }
 
