@@ -212,12 +212,17 @@ static bool receive_once(struct tcp_conn *conn, bool *some)
 	*some = true;
 	if (direct) {
 		size_t moved = (size_t)got < direct ? (size_t)got : direct;
+		bool is_long_one_done = moved >= TCP_DIRECT_MIN && moved == conn->receive.rest;
 
 		/* The rest is on its way: no time to sleep. */
 		queue_served(conn->base.queue);
 		payload_advance(conn, moved);
 		if ((size_t)got > moved && conn->state == CONN_OPEN)
 			parse(conn, scratch, scratch + ((size_t)got - moved));
+		/* The program shall have it while it is in the cache, and ask for the next one
+		 * before the last one is here. */
+		if (is_long_one_done)
+			return false;
 	} else {
 		parse(conn, scratch, scratch + carried + got);
 	}
