@@ -1,7 +1,10 @@
 /* Addresses as people write them. */
+#include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <remora/fabric.h>
 
@@ -98,11 +101,59 @@ static void test_listen_everywhere(void)
 	rmr_device_close(device);
 }
 
+static void get_control(int fd, char name[32])
+{
+	socklen_t length = 31;
+
+	memset(name, 0, 32);
+	CHECK_EQ(getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &length), 0);
+}
+
+/* Both ends of a connection from one address to another. */
+static void connect_from(const char *from, const char *to, int ends[2])
+{
+	struct sockaddr_in own = {.sin_family = AF_INET}, peer = own;
+	socklen_t length = sizeof(peer);
+	int listener = socket(AF_INET, SOCK_STREAM, 0);
+
+	inet_pton(AF_INET, from, &own.sin_addr);
+	inet_pton(AF_INET, to, &peer.sin_addr);
+	CHECK_EQ(bind(listener, (struct sockaddr *)&peer, sizeof(peer)), 0);
+	CHECK_EQ(listen(listener, 1), 0);
+	CHECK_EQ(getsockname(listener, (struct sockaddr *)&peer, &length), 0);
+	ends[0] = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK_EQ(bind(ends[0], (struct sockaddr *)&own, sizeof(own)), 0);
+	CHECK_EQ(connect(ends[0], (struct sockaddr *)&peer, sizeof(peer)), 0);
+	ends[1] = accept(listener, NULL, NULL);
+	CHECK(ends[1] >= 0);
+	close(listener);
+}
+
+/* Two addresses of this host stand for two hosts here: they are not taken for one. */
+static void test_pacing(void)
+{
+	static const char *const from[] = {"127.0.0.1", "127.0.0.2"};
+
+	for (size_t i = 0; i < TEST_COUNT(from); i++) {
+		int ends[2];
+
+		connect_from(from[i], "127.0.0.1", ends);
+		for (int end = 0; end < 2; end++) {
+			char before[32], after[32];
+
+			get_control(ends[end], before);
+			inet_unpace(ends[end]);
+			get_control(ends[end], after);
+			CHECK_STR(after, i == 0 ? "reno" : before);
+			close(ends[end]);
+		}
+	}
+}
+
 static const struct test tests[] = {
-	{"address_numeric", test_numeric},
-	{"address_bad", test_bad},
-	{"address_wildcard", test_wildcard},
-	{"address_listen_everywhere", test_listen_everywhere},
+	{"address_numeric", test_numeric},   {"address_bad", test_bad},
+	{"address_wildcard", test_wildcard}, {"address_listen_everywhere", test_listen_everywhere},
+	{"address_pacing", test_pacing},
 };
 
 int main(int argc, char **argv)
