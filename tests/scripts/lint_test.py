@@ -140,15 +140,18 @@ def test_missing_symbol(root):
 
 
 def test_lint_script(root, text, expected_code, part, more=None):
-    """The whole of scripts/lint, on one C file and perhaps others. The build is a stub."""
+    """The whole of scripts/lint, on one C file and perhaps others. The build and the planted bugs
+    are stubs."""
     for directory in ("src", "include", "tools", "examples", "tests", "scripts"):
         shutil.rmtree(root / directory)
     for name in (".clang-format", ".cppcheck-suppressions"):
         shutil.copy(ROOT / name, root)
-    write_tree(root, {"scripts/build": "#!/bin/sh\n", "src/base/one.c": text,
+    write_tree(root, {"scripts/build": "#!/bin/sh\n", "scripts/planted": "#!/bin/sh\n",
+                      "src/base/one.c": text,
                       "src/base/one.h": "int f(void);\n", ".gitignore": "/build/\n",
                       **(more or {})})
-    (root / "scripts" / "build").chmod(0o755)
+    for name in ("build", "planted"):
+        (root / "scripts" / name).chmod(0o755)
     for name in ("lint", "check-tree.py", "man-from-header"):
         shutil.copy(ROOT / "scripts" / name, root / "scripts")
     subprocess.run(["git", "init", "-q", root], check=True)
@@ -174,6 +177,8 @@ LINT_SCRIPT = [
      "[arrayIndexOutOfBounds]"),
     ("lint_tree", '#include "../store/x.h"\n#include <remora/x.h>\n/* /' + 'root/x */\n', 1,
      "a path of one machine"),
+    ("lint_planted", "int f(void)\n{\n\treturn 0;\n}\n", 1, "--check: outgrown",
+     {"scripts/planted": "#!/bin/sh\necho $1: outgrown\nexit 1\n"}),
     ("lint_manual", "int f(void)\n{\n\treturn 0;\n}\n", 1, "unknown macro: .Nonsense",
      {"docs/man/one.1": PAGE + ".Nonsense\n"}),
     ("lint_manual_of_header", "int f(void)\n{\n\treturn 0;\n}\n", 1, "has no opening comment",
