@@ -102,6 +102,7 @@ int get_quickly(struct kv_client *client, const void *key, size_t key_length, vo
 				.remote = link->arena};
 	int count, status = KV_AGAIN;
 
+	*call = NULL;
 	if (!quick.place)
 		return KV_AGAIN;
 	work.offset = quick.place->offset;

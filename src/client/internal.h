@@ -495,7 +495,7 @@ int get_quickly(struct kv_client *client, const void *key, size_t key_length, vo
 		size_t *length, kv_info_t *info, struct call **call);
 /* Makes a call that was just begun one whose READ of this place has been posted. */
 void get_continue(struct call *call, const struct location *place);
-/* Whether an item that ends at this time surely has not yet. */
+/* Whether an item that ends at this time, which is not 0, surely has not yet. */
 bool get_is_alive(const struct kv_client *client, uint64_t expires_ms);
 /* Whether this item, which is complete, is the one of this key, a value, and surely alive. */
 static inline bool get_is_wanted(const struct kv_client *client, const struct item *item,

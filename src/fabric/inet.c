@@ -178,7 +178,7 @@ static bool is_within_host(int fd)
 		      &((struct sockaddr_in6 *)&peer)->sin6_addr, sizeof(struct in6_addr)) == 0;
 }
 
-void inet_unpace(int fd)
+void inet_use_plain_control(int fd)
 {
 	/* The one that every kernel has and every program may choose. */
 	static const char plain[] = "reno";

@@ -24,10 +24,11 @@ void inet_reachable(int fd, char *to, size_t size);
 /* A connected socket sends at once, and fails when the other host is silent for so long. */
 void inet_keep_alive(int fd, int dead_after_ms);
 
-/* A connected socket whose peer is on this host does without a congestion control that paces, such
- * as BBR: there is no network to find out about, and every segment would cost a timer. Where BBR is
- * the default a GET of 1 MiB from the same host took a fifth longer with it, a PUT a tenth. */
-void inet_unpace(int fd);
+/* A connected socket whose two ends have the same address, and so are on this host, gets a plain
+ * congestion control: one like BBR, which some systems use for all, has no network to find out
+ * about there, and holds data back meanwhile. Where BBR is the default a GET of 1 MiB from the same
+ * host took a fifth longer with it, a PUT a tenth. */
+void inet_use_plain_control(int fd);
 
 /* Resolves the address and tries what it stands for one after the other, until one works. Each gets
  * its share of the time, so that a dead one cannot use it all up. The last failure counts. */

@@ -130,7 +130,7 @@ static void connect_from(const char *from, const char *to, int ends[2])
 }
 
 /* Two addresses of this host stand for two hosts here: they are not taken for one. */
-static void test_pacing(void)
+static void test_plain_control(void)
 {
 	static const char *const from[] = {"127.0.0.1", "127.0.0.2"};
 
@@ -142,7 +142,7 @@ static void test_pacing(void)
 			char before[32], after[32];
 
 			get_control(ends[end], before);
-			inet_unpace(ends[end]);
+			inet_use_plain_control(ends[end]);
 			get_control(ends[end], after);
 			CHECK_STR(after, i == 0 ? "reno" : before);
 			close(ends[end]);
@@ -151,9 +151,11 @@ static void test_pacing(void)
 }
 
 static const struct test tests[] = {
-	{"address_numeric", test_numeric},   {"address_bad", test_bad},
-	{"address_wildcard", test_wildcard}, {"address_listen_everywhere", test_listen_everywhere},
-	{"address_pacing", test_pacing},
+	{"address_numeric", test_numeric},
+	{"address_bad", test_bad},
+	{"address_wildcard", test_wildcard},
+	{"address_listen_everywhere", test_listen_everywhere},
+	{"address_plain_control", test_plain_control},
 };
 
 int main(int argc, char **argv)

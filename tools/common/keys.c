@@ -5,8 +5,8 @@
 
 #define VALUE_FILLER 0x5a
 
-/* Eight hexadecimal digits, the first one in the lowest byte: all at once, for keys are made
- * between the operations that are measured. */
+/* Eight hexadecimal digits, in memory the first one first: all at once, for keys are made between
+ * the operations that are measured. */
 static uint64_t digits_of(uint32_t number)
 {
 	uint64_t digits = number, letters;

@@ -83,7 +83,7 @@ enum rmr_status conn_open(struct tcp_conn *conn, int fd, const struct handshake 
 	 * of 256 KiB to 4 MiB were measured: no faster for single READs of 1 MiB, and 15% slower
 	 * for eight at once. */
 	inet_keep_alive(fd, conn->base.options.dead_after_ms);
-	inet_unpace(fd);
+	inet_use_plain_control(fd);
 	queue_lock(queue);
 	conn_begin(conn, fd, peer);
 	conn->interest = EPOLLIN;

@@ -465,7 +465,8 @@ void message_drop_all(struct tcp_conn *conn);
 void message_abandon(struct tcp_conn *conn);
 
 /* receive.c ------------------------------------------------------------------------------- */
-/* Takes in what the socket has, and answers. Returns whether there was something. */
+/* Takes in what the socket has, or a part of it (the rest is reported again), and answers. Returns
+ * whether there was something. */
 bool receive_ready(struct tcp_conn *conn);
 /* Takes in bytes that another wire brought. Before them there are FRAME_HEADER_MAX bytes that may
  * be written to. */

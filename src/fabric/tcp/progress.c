@@ -185,8 +185,8 @@ void progress_by_helper(struct tcp_queue *queue)
 		message_drain(queue);
 	flush_dirty(queue); /* the owner is silent: it will not take acknowledgments along */
 	queue->by_helper = false;
-	/* If the owner sleeps, the epoll set that he sleeps on is quiet again, since we took in
-	 * what was there. */
+	/* If the owner sleeps, the epoll set that he sleeps on may be quiet again, since we took
+	 * in what was there. */
 	if (!completion_ring_is_empty(&queue->base.ring))
 		progress_wake_owner(queue);
 }

@@ -1,5 +1,6 @@
 /*
- * Bytes in: one call takes in as many frames as there are.
+ * Bytes in: one call takes in as many frames as there are, or up to the end of a long payload that
+ * the program waits for.
  *
  * The queue has one scratch buffer, into which whoever holds its lock receives; frames are
  * parsed from there. What is left at its end is at most the beginning of a header, which the
@@ -212,16 +213,16 @@ static bool receive_once(struct tcp_conn *conn, bool *some)
 	*some = true;
 	if (direct) {
 		size_t moved = (size_t)got < direct ? (size_t)got : direct;
-		bool is_long_one_done = moved >= TCP_DIRECT_MIN && moved == conn->receive.rest;
+		bool was_long_rest = moved >= TCP_DIRECT_MIN && moved == conn->receive.rest;
 
 		/* The rest is on its way: no time to sleep. */
 		queue_served(conn->base.queue);
 		payload_advance(conn, moved);
 		if ((size_t)got > moved && conn->state == CONN_OPEN)
 			parse(conn, scratch, scratch + ((size_t)got - moved));
-		/* The program shall have it while it is in the cache, and ask for the next one
-		 * before the last one is here. */
-		if (is_long_one_done)
+		/* If the program waits for it, it shall have it while it is in the cache, and ask
+		 * for the next one before the last one is here. */
+		if (was_long_rest && !completion_ring_is_empty(&conn->base.queue->ring))
 			return false;
 	} else {
 		parse(conn, scratch, scratch + carried + got);

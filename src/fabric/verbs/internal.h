@@ -239,7 +239,8 @@ enum conn_state {
 	CONN_LOST,
 };
 
-/* A work between post and completion. */
+/* A work between post and completion. Once it was handed over only cookie, length, started, first,
+ * last, op and flags count: start_now() sets no others. */
 struct verbs_work {
 	uint64_t cookie;
 	uint8_t *local;
