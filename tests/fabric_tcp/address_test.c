@@ -1,4 +1,4 @@
-/* Addresses as people write them. */
+/* Addresses as people write them, and what is done when both ends have the same one. */
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
