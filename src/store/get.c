@@ -5,14 +5,14 @@
 #include <string.h>
 
 #include "store/internal.h"
-#include "store/reader_look.h"
+#include "store/reader_glance.h"
 
 /* How many keys ahead of the one that is copied their items are fetched. */
 #define MANY_AT_ONCE 16
 /* Values longer than this are not copied with the bucket locked. */
 #define LONG_COPY 4096u
 
-static void describe(const struct sight *found, struct store_info *info)
+static void describe(const struct reader_item *found, struct store_info *info)
 {
 	*info = (struct store_info){
 		.version = found->version,
@@ -75,14 +75,17 @@ static enum store_status get_locked(struct store_worker *worker, uint64_t hash, 
 	return STORE_OK;
 }
 
-static inline __attribute__((always_inline)) enum store_status get_hashed(
-	struct store_worker *worker, uint64_t hash, const void *key, size_t key_length, void *value,
-	size_t room, struct store_info *info)
+/* What is not found, or found missing, at a glance. */
+static __attribute__((noinline)) enum store_status get_carefully(struct store_worker *worker,
+								 uint64_t hash, const void *key,
+								 size_t key_length, void *value,
+								 size_t room,
+								 struct store_info *info)
 {
 	static uint8_t nowhere[1];
 	struct store *store = worker->store;
 	enum store_status status = STORE_OK;
-	struct sight found;
+	struct reader_item found;
 
 	if (!value)
 		value = nowhere, room = 0;
@@ -103,6 +106,29 @@ static inline __attribute__((always_inline)) enum store_status get_hashed(
 	if (info)
 		describe(&found, info);
 	return status;
+}
+
+static inline __attribute__((always_inline)) enum store_status get_hashed(
+	struct store_worker *worker, uint64_t hash, const void *key, size_t key_length, void *value,
+	size_t room, struct store_info *info)
+{
+	struct store *store = worker->store;
+	struct reader_item found;
+
+	switch (value ? reader_glance(&store->reader, hash, key, key_length, value, room, &found)
+		      : GLANCE_LOOK) {
+	case GLANCE_FOUND:
+		heat_up(store, found.offset);
+		STAT_ADD(worker->stats.hits, 1);
+		if (info)
+			describe(&found, info);
+		return STORE_OK;
+	case GLANCE_MISS:
+		STAT_ADD(worker->stats.misses, 1);
+		return STORE_NOT_FOUND;
+	default:
+		return get_carefully(worker, hash, key, key_length, value, room, info);
+	}
 }
 
 static bool is_key_length(size_t key_length)
@@ -144,8 +170,8 @@ void store_get_many(struct store_worker *worker, struct store_get *gets, size_t 
 		}
 		for (size_t i = 0; i < group; i++)
 			__builtin_prefetch(
-				heat_of(worker->store,
-					reader_prefetch_item(reader, buckets[i], hashes[i])),
+				heat_byte(worker->store,
+					  reader_prefetch_item(reader, buckets[i], hashes[i])),
 				1);
 		for (size_t i = 0; i < group; i++) {
 			struct store_get *get = &gets[begin + i];
@@ -164,7 +190,7 @@ enum store_status store_stat(struct store_worker *worker, const void *key, size_
 {
 	struct store *store = worker->store;
 	uint64_t hash;
-	struct sight found;
+	struct reader_item found;
 	struct index_lock lock;
 	struct index_slot slot;
 

@@ -5,7 +5,7 @@
  *	size_class.h	classes of sizes			pure
  *	probe		how to find a key in buckets		pure
  *	reader		getting values without a lock		for clients, too
- *	reader_look.h	the same, inline
+ *	reader_glance.h	its simplest case, inline
  *	item		writing, checking and ending items
  *	pages		runs of pages
  *	span, slab	places for items; slab_drain: emptying spans
@@ -37,9 +37,10 @@
 /* A worker tells the store of its keys when they have changed by so many. */
 #define KEYS_BLOCK 16
 
-/* A heat byte stands for this many bytes of the arena: for one item, or two small neighbours. */
+/* An item's heat has two bits, a byte holds four of them. It stands for this many bytes of the
+ * arena: for one item, or two small neighbours. */
 #define HEAT_BITS 7
-#define HEAT_MAX  3
+#define HEAT_MAX  3u
 
 /* What a worker counts. One writer each, read by anyone. */
 struct worker_stats {
@@ -120,6 +121,11 @@ struct store {
 			      atomic_load_explicit(&(counter), memory_order_relaxed) + (n),        \
 			      memory_order_relaxed)
 
+static inline uint64_t store_hash(const struct store *store, const void *key, size_t key_length)
+{
+	return probe_hash(key, key_length, store->header->hash_seed);
+}
+
 static inline struct item *item_at(const struct store *store, uint64_t offset)
 {
 	return (struct item *)(store->memory + offset);
@@ -130,34 +136,67 @@ static inline uint64_t offset_of(const struct store *store, const struct item *i
 	return (uint64_t)((const uint8_t *)item - store->memory);
 }
 
-static inline _Atomic uint8_t *heat_of(const struct store *store, uint64_t offset)
+/* How many bytes of heat so much memory has. */
+static inline uint64_t heat_size(uint64_t size)
 {
-	return &store->heat[offset >> HEAT_BITS];
+	return size >> (HEAT_BITS + 2);
 }
 
-/* Counts a use. Many may do so at once, and a count may be lost. */
+static inline _Atomic uint8_t *heat_byte(const struct store *store, uint64_t offset)
+{
+	return &store->heat[offset >> (HEAT_BITS + 2)];
+}
+
+static inline unsigned heat_shift(uint64_t offset)
+{
+	return (offset >> HEAT_BITS & 3) * 2;
+}
+
+static inline unsigned heat_get(const struct store *store, uint64_t offset)
+{
+	return atomic_load_explicit(heat_byte(store, offset), memory_order_relaxed) >>
+		       heat_shift(offset) &
+	       HEAT_MAX;
+}
+
+/* Who changes a byte does not wait for others: one of two changes at the same moment may be lost,
+ * be it of neighbours. It is a guess of what will be used, not an account. */
+static inline void heat_set(const struct store *store, uint64_t offset, unsigned heat)
+{
+	_Atomic uint8_t *byte = heat_byte(store, offset);
+	unsigned now = atomic_load_explicit(byte, memory_order_relaxed);
+	unsigned shift = heat_shift(offset);
+
+	atomic_store_explicit(byte, (uint8_t)((now & ~(HEAT_MAX << shift)) | heat << shift),
+			      memory_order_relaxed);
+}
+
+/* Counts a use. */
 static inline void heat_up(const struct store *store, uint64_t offset)
 {
-	_Atomic uint8_t *heat = heat_of(store, offset);
-	uint8_t now = atomic_load_explicit(heat, memory_order_relaxed);
+	_Atomic uint8_t nowhere, *byte = heat_byte(store, offset);
+	unsigned now = atomic_load_explicit(byte, memory_order_relaxed);
+	unsigned one = 1u << heat_shift(offset), full = HEAT_MAX * one;
 
-	if (now < HEAT_MAX)
-		atomic_store_explicit(heat, now + 1, memory_order_relaxed);
+	/* Not a branch: which way it goes cannot be predicted, and the processor would have to wait
+	 * for the byte to find out. And what is as hot as can be is not written to: its cache line
+	 * may be in use elsewhere. */
+	byte = (now & full) == full ? &nowhere : byte;
+	__asm__("" : "+r"(byte));
+	atomic_store_explicit(byte, (uint8_t)(now + one), memory_order_relaxed);
 }
 
 /* Takes one away; true if there was none. */
 static inline bool heat_down(const struct store *store, uint64_t offset)
 {
-	_Atomic uint8_t *heat = heat_of(store, offset);
-	uint8_t now = atomic_load_explicit(heat, memory_order_relaxed);
+	unsigned now = heat_get(store, offset);
 
 	if (now)
-		atomic_store_explicit(heat, now - 1, memory_order_relaxed);
+		heat_set(store, offset, now - 1);
 	return now == 0;
 }
 
 /* store.c */
-uint64_t store_hash(const struct store *store, const void *key, size_t key_length);
 uint64_t worker_next_version(struct store_worker *worker, uint64_t above);
 void worker_count_key(struct store_worker *worker, int change);
 

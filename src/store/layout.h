@@ -14,7 +14,7 @@
  *	  +-------------------------+  page_table
  *	  | struct page_info [...]  |  what each page is used for; the store's own, and for rebuild
  *	  +-------------------------+  heat
- *	  | a byte for each 128     |  how often what begins there was used lately; the store's own
+ *	  | two bits for each 128   |  how often what begins there was used lately; the store's own
  *	  +-------------------------+  first_page * 64 KiB
  *	  | pages                   |  spans of items, long items, and from the end of buckets
  *	  +-------------------------+  size
@@ -136,6 +136,12 @@ static inline bool bucket_is_locked(uint64_t header)
 	return header & BUCKET_LOCKED;
 }
 
+/* Depth and lock, as bucket_header() has them. */
+static inline uint64_t bucket_state(uint64_t header)
+{
+	return header & 127;
+}
+
 static inline unsigned bucket_depth(uint64_t header)
 {
 	return header >> 1 & 63;
@@ -197,7 +203,7 @@ static inline bool is_bucket_count(uint64_t count)
  * depth or one more. */
 static inline unsigned depth_of_count(uint64_t bucket_count)
 {
-	return 63 - (unsigned)__builtin_clzll(bucket_count);
+	return 63 ^ (unsigned)__builtin_clzll(bucket_count);
 }
 
 /* ------------------------------------------------------------------------------------------

@@ -160,8 +160,7 @@ static void move_to(struct store *store, uint64_t from, uint64_t to)
 	atomic_store_explicit(&new->lengths, lengths, memory_order_relaxed);
 	memcpy(new->key, old->key, item_size_of(lengths) - sizeof(*old));
 	item_publish(new, to, version, expiry, body_hash, true);
-	atomic_store_explicit(heat_of(store, to), atomic_load(heat_of(store, from)),
-			      memory_order_relaxed);
+	heat_set(store, to, heat_get(store, from));
 }
 
 bool life_move(struct store_worker *worker, uint64_t offset)

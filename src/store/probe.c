@@ -16,8 +16,7 @@ enum probe_step probe_look(struct probe *probe, const struct bucket *bucket)
 		return probe_redirect(probe, depth);
 	matches = probe_match(bucket, hash_tag(probe->hash));
 	for (; matches; matches &= matches - 1) {
-		unsigned number = (unsigned)__builtin_ctz(matches);
-		uint64_t slot = atomic_load_explicit(&bucket->slots[number], memory_order_relaxed);
+		uint64_t slot = probe_slot(bucket, matches);
 
 		if (slot)
 			probe->candidates[probe->candidate_count++] = slot;

@@ -62,19 +62,17 @@ static inline uint64_t probe_hash(const void *key, size_t key_length, uint64_t h
 	return hash64_seed(key, key_length, hash_seed);
 }
 
-/* The bucket of a hash when there are so many; *bits is how many bits of the hash led there. Those
- * before the one that is split next, and their other halves, have one bit more. */
+/* The bucket of a hash when there are so many; *bits is how many bits of the hash count there. */
 static inline uint64_t probe_home(uint64_t hash, uint64_t bucket_count, unsigned *bits)
 {
 	unsigned depth = depth_of_count(bucket_count);
-	uint64_t number = hash_bits(hash, depth + 1);
-	/* A number beyond the last bucket has bit `depth` set, and is taken without it. Which hash
-	 * that is cannot be predicted: hence no branch. */
-	uint64_t is_beyond = number >= bucket_count;
+	uint64_t upper = (uint64_t)1 << depth, number = hash_bits(hash, depth);
+	/* It was split if its other half is there. Which hash that is cannot be predicted: hence no
+	 * branch. */
+	uint64_t is_split = (number | upper) < bucket_count;
 
-	number -= is_beyond << depth;
-	*bits = depth + (unsigned)(number >> depth);
-	return number;
+	*bits = depth + (unsigned)is_split;
+	return number | (hash & is_split << depth);
 }
 
 /* bucket_count: at any time of this store's life; at least 1. */
@@ -99,24 +97,26 @@ static inline enum probe_step probe_redirect(struct probe *probe, unsigned depth
 	return PROBE_GO_ON;
 }
 
-/* Which slots have this tag, a bit for each; empty ones may be among them. Without a branch for
- * each slot: which one it is cannot be predicted. */
+/* Which slots have this tag: of slot i, bit PROBE_SLOT_BIT(i) says so, and no others are set. Empty
+ * slots may be among them. Without a branch for each slot: which one it is cannot be predicted. */
+#define PROBE_SLOT_BIT(i) (4 * (i) + 7)
+#define PROBE_SLOT_BITS	  0x88888880u
+
 #if defined(__SSE2__) && !RACY_IS_WATCHED
 static inline unsigned probe_match(const struct bucket *bucket, uint16_t tag)
 {
 	const __m128i *pairs = (const __m128i *)bucket;
-	__m128i wanted = _mm_set1_epi64x(tag);
-	/* Shifted, a word is its tag: in its lower half. Four of these make a vector, two vectors a
-	 * vector of eight; the first of them is the header. */
-	__m128i a = _mm_cmpeq_epi32(_mm_srli_epi64(_mm_load_si128(pairs), 48), wanted);
-	__m128i b = _mm_cmpeq_epi32(_mm_srli_epi64(_mm_load_si128(pairs + 1), 48), wanted);
-	__m128i c = _mm_cmpeq_epi32(_mm_srli_epi64(_mm_load_si128(pairs + 2), 48), wanted);
-	__m128i d = _mm_cmpeq_epi32(_mm_srli_epi64(_mm_load_si128(pairs + 3), 48), wanted);
-	__m128 ab = _mm_shuffle_ps(_mm_castsi128_ps(a), _mm_castsi128_ps(b), 0x88);
-	__m128 cd = _mm_shuffle_ps(_mm_castsi128_ps(c), _mm_castsi128_ps(d), 0x88);
-	__m128i all = _mm_packs_epi32(_mm_castps_si128(ab), _mm_castps_si128(cd));
+	__m128i wanted = _mm_set1_epi16((short)tag);
+	/* Compared are quarters of words, of which the fourth is a tag; each then becomes one bit.
+	 * The first word is the header. */
+	__m128i a = _mm_cmpeq_epi16(_mm_load_si128(pairs), wanted);
+	__m128i b = _mm_cmpeq_epi16(_mm_load_si128(pairs + 1), wanted);
+	__m128i c = _mm_cmpeq_epi16(_mm_load_si128(pairs + 2), wanted);
+	__m128i d = _mm_cmpeq_epi16(_mm_load_si128(pairs + 3), wanted);
+	unsigned lower = (unsigned)_mm_movemask_epi8(_mm_packs_epi16(a, b));
+	unsigned upper = (unsigned)_mm_movemask_epi8(_mm_packs_epi16(c, d));
 
-	return ((unsigned)_mm_movemask_epi8(_mm_packs_epi16(all, all)) & 255) >> 1;
+	return (lower | upper << 16) & PROBE_SLOT_BITS;
 }
 #else
 static inline unsigned probe_match(const struct bucket *bucket, uint16_t tag)
@@ -126,28 +126,44 @@ static inline unsigned probe_match(const struct bucket *bucket, uint16_t tag)
 	for (unsigned i = 0; i < BUCKET_SLOTS; i++) {
 		uint64_t slot = atomic_load_explicit(&bucket->slots[i], memory_order_relaxed);
 
-		matches |= (unsigned)(slot_tag(slot) == tag) << i;
+		matches |= (unsigned)(slot_tag(slot) == tag) << PROBE_SLOT_BIT(i);
 	}
 	return matches;
 }
 #endif
 
-static_assert(BUCKET_SLOTS == 7, "probe_match");
+static_assert(PROBE_SLOT_BIT(BUCKET_SLOTS - 1) == 31, "probe_match");
+
+/* The first slot that matches; `matches &= matches - 1` goes on to the next one. */
+static inline uint64_t probe_slot(const struct bucket *bucket, unsigned matches)
+{
+	unsigned number = ((unsigned)__builtin_ctz(matches) - PROBE_SLOT_BIT(0)) / 4;
+
+	return atomic_load_explicit(&bucket->slots[number], memory_order_relaxed);
+}
 
 /* Looks at a bucket, or a copy of one. PROBE_GO_ON with no candidates may also mean that the key
  * belongs elsewhere. */
 enum probe_step probe_look(struct probe *probe, const struct bucket *bucket);
 
+/* The page of the segment that bucket `number` lies in; 0: it is not there yet. */
+static inline uint32_t probe_page(const _Atomic uint32_t *directory, uint64_t number)
+{
+	/* Acquire: who sees a segment sees it as it was prepared. */
+	return atomic_load_explicit(&directory[number >> SEGMENT_BITS], memory_order_acquire);
+}
+
+static inline uint64_t probe_offset(uint32_t page, uint64_t number)
+{
+	return ((uint64_t)page << STORE_PAGE_BITS) + (number & (SEGMENT_BUCKETS - 1)) * BUCKET_SIZE;
+}
+
 /* Where bucket `number` lies; 0: its segment is not there yet. */
 static inline uint64_t probe_place(const _Atomic uint32_t *directory, uint64_t number)
 {
-	/* Acquire: who sees a segment sees it as it was prepared. */
-	uint64_t page =
-		atomic_load_explicit(&directory[number >> SEGMENT_BITS], memory_order_acquire);
+	uint32_t page = probe_page(directory, number);
 
-	if (page == 0)
-		return 0;
-	return (page << STORE_PAGE_BITS) + (number & (SEGMENT_BUCKETS - 1)) * BUCKET_SIZE;
+	return page == 0 ? 0 : probe_offset(page, number);
 }
 
 #endif

@@ -127,13 +127,12 @@ static bool swing(struct store_worker *worker, const struct store_draft *draft,
 	struct store *store = worker->store;
 	uint64_t offset = offset_of(store, draft->item);
 	uint64_t slot = slot_make(hash_tag(draft->hash), draft->size_class, offset);
-	uint8_t heat = 0;
+	unsigned heat = 0;
 
 	if (old) {
 		struct item *item = slot_item(store, old);
 
-		heat = atomic_load_explicit(heat_of(store, slot_offset(old->slot)),
-					    memory_order_relaxed);
+		heat = heat_get(store, slot_offset(old->slot));
 		item_publish(draft->item, offset, worker_next_version(worker, item_version(item)),
 			     expiry, body_hash, true);
 	} else {
@@ -144,7 +143,7 @@ static bool swing(struct store_worker *worker, const struct store_draft *draft,
 		item_publish(draft->item, offset, worker_next_version(worker, 0), expiry, body_hash,
 			     false);
 	}
-	atomic_store_explicit(heat_of(store, offset), heat, memory_order_relaxed);
+	heat_set(store, offset, heat);
 	if (expiry)
 		life_note_expiry(store, offset, expiry);
 	return true;

@@ -13,6 +13,9 @@
  *    release store ends it. So a reader that saw anything a writer wrote sees a locked or another
  *    header.
  *
+ *    A glance (reader_glance.h) copies the value within the look: it is whole, and current at that
+ *    moment. What is to be said of a copy that takes longer is point 3.
+ *
  * 2. A miss is one such look at the whole chain: at that moment the key was not there.
  *
  * 3. A hit is a look that found the key at an offset with a version; then a copy; then another
@@ -36,11 +39,32 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "store/reader_look.h"
+#include "store/reader_glance.h"
 #include "store/size_class.h"
 
 /* Of an item: what comes after is found by the processor itself. */
 #define PREFETCH_BYTES 256u
+/* Looks until somebody is asked. Writers mostly hold a bucket for less than a microsecond. */
+#define MAX_LOOKS 64
+/* Copies of a long value that were in vain until somebody is asked. */
+#define LONG_VALUE  65536u
+#define MAX_SPOILED 3
+/* What an item has beside its value, at most. */
+#define ITEM_MAX_EXTRA (sizeof(struct item) + STORE_MAX_KEY + ITEM_WIDE_ALIGN)
+
+/* What a look found, and how to look again. */
+struct sight {
+	const struct bucket *home;
+	uint64_t home_header;
+	const struct item *item;
+	struct reader_item found;
+};
+
+enum look {
+	LOOK_FOUND,
+	LOOK_MISS,
+	LOOK_AGAIN, /* a writer was there */
+};
 
 enum rmr_status reader_init(struct reader *reader, const void *memory, size_t size)
 {
@@ -74,7 +98,11 @@ enum rmr_status reader_init(struct reader *reader, const void *memory, size_t si
 		.hash_seed = header->hash_seed,
 		.first_item = (uint64_t)header->first_page << STORE_PAGE_BITS,
 		.size = (uint64_t)header->page_count << STORE_PAGE_BITS,
+		.item_room = (uint64_t)(header->page_count - 1 - header->first_page)
+			     << STORE_PAGE_BITS,
 		.page_count = header->page_count,
+		.first_page = header->first_page,
+		.other_pages = header->page_count - header->first_page,
 		.clock_offset_ms = header->clock_offset_ms,
 	};
 	return RMR_OK;
@@ -100,8 +128,35 @@ uint64_t reader_hash(const struct reader *reader, const void *key, size_t key_le
 	return probe_hash(key, key_length, reader->hash_seed);
 }
 
-enum look reader_look_further(const struct reader *reader, uint64_t hash, const void *key,
-			      size_t key_length, struct sight *sight)
+/* Whether the slot's item has this key, as far as can be told now. An item that is dead by now is
+ * no concern here: then the header has changed. */
+static bool has_key(const struct reader *reader, uint64_t slot, const void *key, size_t key_length,
+		    struct sight *sight)
+{
+	uint64_t offset = slot_offset(slot);
+	const struct item *item = (const struct item *)(reader->memory + offset);
+	uint64_t lengths;
+
+	/* A header at least, whatever the slot says. */
+	if (offset - reader->first_item > reader->size - reader->first_item - sizeof(*item))
+		return false;
+	lengths = item_get_lengths(item);
+	/* The arena's last page is one of buckets: a little more than the item's size does no
+	 * harm. */
+	if (item_key_length(lengths) != key_length ||
+	    item_value_length(lengths) + ITEM_MAX_EXTRA > reader->size - offset ||
+	    !racy_equal(key, item->key, key_length))
+		return false;
+	sight->item = item;
+	sight->found = (struct reader_item){.offset = offset,
+					    .version = item_version(item),
+					    .expires_ms = item_expiry(item),
+					    .lengths = lengths};
+	return true;
+}
+
+static enum look look(const struct reader *reader, uint64_t hash, const void *key,
+		      size_t key_length, struct sight *sight)
 {
 	struct probe probe;
 	enum probe_step step;
@@ -116,6 +171,7 @@ enum look reader_look_further(const struct reader *reader, uint64_t hash, const 
 			return LOOK_AGAIN;
 		if (!probe.in_overflow) {
 			sight->home = bucket;
+			/* Acquire: as in reader_glance(). */
 			sight->home_header =
 				atomic_load_explicit(&bucket->header, memory_order_acquire);
 			if (bucket_is_locked(sight->home_header))
@@ -123,25 +179,30 @@ enum look reader_look_further(const struct reader *reader, uint64_t hash, const 
 		}
 		step = probe_look(&probe, bucket);
 		for (unsigned i = 0; i < probe.candidate_count; i++) {
-			if (reader_has_key(reader, probe.candidates[i], key, key_length, sight))
-				return reader_is_unchanged(sight) ? LOOK_FOUND : LOOK_AGAIN;
+			if (has_key(reader, probe.candidates[i], key, key_length, sight))
+				return reader_is_unchanged(sight->home, sight->home_header)
+					       ? LOOK_FOUND
+					       : LOOK_AGAIN;
 		}
 	} while (step == PROBE_GO_ON);
-	return step == PROBE_END && reader_is_unchanged(sight) ? LOOK_MISS : LOOK_AGAIN;
+	return step == PROBE_END && reader_is_unchanged(sight->home, sight->home_header)
+		       ? LOOK_MISS
+		       : LOOK_AGAIN;
 }
 
-bool reader_is_still_there(const struct reader *reader, uint64_t hash, const void *key,
+/* After the copy, when somebody was at the bucket: whether what was seen is still there. */
+static bool is_still_there(const struct reader *reader, uint64_t hash, const void *key,
 			   size_t key_length, const struct sight *sight, uint64_t moves)
 {
 	struct sight again;
 
-	for (int looks = 0; looks < READER_MAX_LOOKS; looks++) {
-		enum look seen = reader_look(reader, hash, key, key_length, &again);
+	for (int looks = 0; looks < MAX_LOOKS; looks++) {
+		enum look seen = look(reader, hash, key, key_length, &again);
 
 		/* The count of moves comes after the look, which is an acquire. */
 		if (seen != LOOK_AGAIN)
-			return seen == LOOK_FOUND && again.offset == sight->offset &&
-			       again.version == sight->version &&
+			return seen == LOOK_FOUND && again.found.offset == sight->found.offset &&
+			       again.found.version == sight->found.version &&
 			       atomic_load_explicit(&reader->header->moves, memory_order_acquire) ==
 				       moves;
 		cpu_relax();
@@ -149,23 +210,60 @@ bool reader_is_still_there(const struct reader *reader, uint64_t hash, const voi
 	return false;
 }
 
+enum reader_status reader_try(const struct reader *reader, uint64_t hash, const void *key,
+			      size_t key_length, void *value, size_t room, struct reader_item *item)
+{
+	int spoiled = 0;
+
+	for (int looks = 0; looks < MAX_LOOKS; looks++) {
+		struct sight sight = {0};
+		enum look seen = look(reader, hash, key, key_length, &sight);
+		uint64_t length, moves;
+
+		if (seen == LOOK_MISS)
+			return READER_MISS;
+		if (seen == LOOK_AGAIN) {
+			cpu_relax();
+			continue;
+		}
+		*item = sight.found;
+		length = item_value_length(item->lengths);
+		if (item_kind(item->lengths) != ITEM_VALUE ||
+		    (item->expires_ms && reader_clock_ms(reader) >= item->expires_ms))
+			return READER_ASK;
+		if (!value)
+			return READER_FOUND;
+		if (length > room)
+			return READER_NO_ROOM;
+		moves = atomic_load_explicit(&reader->header->moves, memory_order_acquire);
+		racy_copy(value,
+			  (const uint8_t *)sight.item + item_value_offset(key_length, length),
+			  length);
+		if (reader_is_unchanged(sight.home, sight.home_header) ||
+		    is_still_there(reader, hash, key, key_length, &sight, moves))
+			return READER_FOUND;
+		/* A long value that changes while it is copied will do so again. */
+		if (length > LONG_VALUE && ++spoiled == MAX_SPOILED)
+			break;
+	}
+	return READER_ASK;
+}
+
 enum reader_status reader_get_hashed(const struct reader *reader, uint64_t hash, const void *key,
 				     size_t key_length, void *value, size_t room,
 				     struct reader_item *item)
 {
-	struct sight sight;
-	enum reader_status status;
-
 	if (key_length < 1 || key_length > STORE_MAX_KEY)
 		return READER_MISS;
-	status = reader_try(reader, hash, key, key_length, value, room, &sight);
-
-	if (status == READER_FOUND || status == READER_NO_ROOM)
-		*item = (struct reader_item){.offset = sight.offset,
-					     .version = sight.version,
-					     .expires_ms = sight.expires_ms,
-					     .lengths = sight.lengths};
-	return status;
+	switch (value ? reader_glance(reader, hash, key, key_length, value, room, item)
+		      : GLANCE_LOOK) {
+	case GLANCE_FOUND:
+		return READER_FOUND;
+	case GLANCE_MISS:
+		return READER_MISS;
+	default:
+		return reader_try(reader, hash, key, key_length, value, room, item);
+	}
 }
 
 enum reader_status reader_get(const struct reader *reader, const void *key, size_t key_length,
@@ -192,8 +290,7 @@ uint64_t reader_prefetch_item(const struct reader *reader, const struct bucket *
 	uint64_t likely = 0;
 
 	for (; matches; matches &= matches - 1) {
-		uint64_t slot = atomic_load_explicit(&bucket->slots[__builtin_ctz(matches)],
-						     memory_order_relaxed);
+		uint64_t slot = probe_slot(bucket, matches);
 		uint64_t offset = slot_offset(slot), size = size_class_size(slot_class(slot));
 		uint64_t end = offset + (size < PREFETCH_BYTES ? size : PREFETCH_BYTES);
 

@@ -24,7 +24,10 @@ struct reader {
 	uint64_t hash_seed;
 	uint64_t first_item; /* offset of the first page that is not fixed */
 	uint64_t size;
+	uint64_t item_room; /* from there to the last page, which is one of buckets */
 	uint32_t page_count;
+	uint32_t first_page;
+	uint32_t other_pages; /* from there on */
 	int64_t clock_offset_ms;
 	uint64_t (*clock_ms)(void); /* NULL: the host's */
 };
@@ -58,6 +61,12 @@ uint64_t reader_silence_ms(const struct reader *reader);
  * copied then, and room does not count. */
 enum reader_status reader_get(const struct reader *reader, const void *key, size_t key_length,
 			      void *value, size_t room, struct reader_item *item);
+
+/* The careful way, for who has the hash: it looks wherever the key may be, and again while writers
+ * are there. */
+enum reader_status reader_try(const struct reader *reader, uint64_t hash, const void *key,
+			      size_t key_length, void *value, size_t room,
+			      struct reader_item *item);
 
 /* The same in pieces, for many keys at once: the hash; a hint to the processor that the bucket will
  * be needed, which is returned, NULL if it cannot be told now; that the item will be, if that

@@ -245,7 +245,7 @@ enum rmr_status store_restore(const struct store_options *options, struct store 
 	header->instance = 0; /* nobody is to read it now */
 	memcpy(old, store->memory + header->page_table, table);
 	memset(store->memory + header->directory, 0, header->page_table - header->directory);
-	memset(store->memory + header->heat, 0, header->size >> HEAT_BITS);
+	memset(store->memory + header->heat, 0, heat_size(header->size));
 	status = store_open_parts(store);
 	if (status == RMR_OK)
 		status = rebuild(store, old);

@@ -58,7 +58,7 @@ static void plan(struct store_header *header, size_t size)
 	header->page_table = round_up(header->overflow_directory + pages * 4, 64);
 	header->heat = header->page_table + pages * sizeof(struct page_info);
 	header->first_page =
-		(uint32_t)(round_up(header->heat + (header->size >> HEAT_BITS), STORE_PAGE_SIZE) >>
+		(uint32_t)(round_up(header->heat + (heat_size(header->size)), STORE_PAGE_SIZE) >>
 			   STORE_PAGE_BITS);
 }
 
@@ -286,11 +286,6 @@ void store_worker_close(struct store_worker *worker)
 	spin_lock_give(&store->workers_lock);
 	spin_lock_give(&store->reclaim);
 	free(worker);
-}
-
-uint64_t store_hash(const struct store *store, const void *key, size_t key_length)
-{
-	return probe_hash(key, key_length, store->header->hash_seed);
 }
 
 uint64_t store_clock_ms(const struct store *store)

@@ -45,14 +45,16 @@ def check_sound(program):
 
 def check_planted(program, test):
     """None if the bug was noticed, else what happened instead."""
+    happened = f"not noticed in {TRIES} runs of {RUN_MS} ms"
     for _ in range(TRIES):
         code, output = run(program, test)
         failures = find_failures(output)
         if code == 1 and any(NOTICED in failure for failure in failures):
             return None
+        # A store that a bug has spoiled may crash before a reader gets to see it.
         if code != 0:
-            return f"exit code {code}, but no wrong data: " + " | ".join(failures or [output])
-    return f"not noticed in {TRIES} runs of {RUN_MS} ms"
+            happened = f"exit code {code}, but no wrong data: " + " | ".join(failures or [output])
+    return happened
 
 
 def main():

@@ -1,0 +1,121 @@
+/*
+ * Glance: what nearly every get is, inline.
+ *
+ * Nearly always nobody is at the bucket that the key belongs to, the key is in it and not in one
+ * that overflows from it, and the value is short. Then this is all: no loop, nothing handed from
+ * function to function. In memory that no cache holds a get mostly waits, and the processor begins
+ * the next ones meanwhile, as many as its window has instructions for: each one less counts there.
+ *
+ * Whatever is not so simple is answered by GLANCE_LOOK, and reader_try() finds out. Why a glance
+ * can be trusted is said in reader.c.
+ */
+#ifndef STORE_READER_GLANCE_H
+#define STORE_READER_GLANCE_H
+
+#include "store/item.h"
+#include "store/probe.h"
+#include "store/racy.h"
+#include "store/reader.h"
+
+enum glance {
+	GLANCE_FOUND,
+	GLANCE_MISS,
+	GLANCE_LOOK,
+};
+
+static inline uint64_t reader_bucket_count(const struct reader *reader)
+{
+	/* Acquire: the buckets that are counted are there. */
+	uint64_t count = atomic_load_explicit(&reader->header->bucket_count, memory_order_acquire);
+
+	/* Within bounds, whatever the arena says. One too many leads to a bucket that is not
+	 * there. */
+	return is_bucket_count(count) ? count : 1;
+}
+
+/* NULL: there is none of this number. */
+static inline const struct bucket *reader_bucket(const struct reader *reader,
+						 const _Atomic uint32_t *directory, uint64_t number)
+{
+	uint32_t page;
+
+	if (number >> SEGMENT_BITS >= reader->page_count)
+		return NULL;
+	page = probe_page(directory, number);
+	if (page - reader->first_page >= reader->other_pages)
+		return NULL;
+	return (const struct bucket *)(reader->memory + probe_offset(page, number));
+}
+
+/* True if no writer was at the bucket since its header was read. */
+static inline bool reader_is_unchanged(const struct bucket *home, uint64_t header)
+{
+	/* Acquire: what was read before this is read before the header. */
+	atomic_thread_fence(memory_order_acquire);
+	return atomic_load_explicit(&home->header, memory_order_relaxed) == header;
+}
+
+/* Copies the value, if this slot is of the key's item, and it is a simple one. What is read here
+ * may be anything, if a writer is at it: that is found out afterwards. */
+static inline __attribute__((always_inline)) bool glance_item(const struct reader *reader,
+							      uint64_t slot, const void *key,
+							      size_t key_length, void *value,
+							      size_t room,
+							      struct reader_item *found)
+{
+	uint64_t offset = slot_offset(slot), length;
+	const struct item *item = (const struct item *)(reader->memory + offset);
+
+	/* The last page is one of buckets: a short item that begins before it ends in the arena. */
+	if (offset - reader->first_item >= reader->item_room)
+		return false;
+	found->offset = offset;
+	found->lengths = item_get_lengths(item);
+	length = item_value_length(found->lengths);
+	/* All that is above the value's length: a plain value, and a key as long as ours. */
+	if (found->lengths != item_lengths(key_length, length, ITEM_VALUE) || length > room ||
+	    length >= ITEM_WIDE || !racy_equal(key, item->key, key_length))
+		return false;
+	found->version = item_version(item);
+	found->expires_ms = item_expiry(item);
+	if (found->expires_ms && reader_clock_ms(reader) >= found->expires_ms)
+		return false;
+	/* Where it is does not depend on its length, for which the processor need not wait. */
+	racy_copy(value, (const uint8_t *)item + item_value_offset(key_length, 0), length);
+	return true;
+}
+
+static_assert(sizeof(struct item) + STORE_MAX_KEY + ITEM_WIDE < STORE_PAGE_SIZE, "glance_item");
+
+/* As reader_get_hashed(). The key's length must be allowed, and value must not be NULL. */
+static inline __attribute__((always_inline)) enum glance reader_glance(
+	const struct reader *reader, uint64_t hash, const void *key, size_t key_length, void *value,
+	size_t room, struct reader_item *found)
+{
+	const struct bucket *bucket;
+	uint64_t number, header;
+	unsigned bits, matches;
+
+	number = probe_home(hash, reader_bucket_count(reader), &bits);
+	bucket = reader_bucket(reader, reader->directory, number);
+	if (__builtin_expect(!bucket, 0))
+		return GLANCE_LOOK;
+	/* Acquire: everything that is read after this is read after the header. */
+	header = atomic_load_explicit(&bucket->header, memory_order_acquire);
+	/* Of the depth that led here, so that the key belongs here, and not locked. */
+	if (__builtin_expect(bucket_state(header) != bucket_header(0, 0, bits), 0))
+		return GLANCE_LOOK;
+	matches = probe_match(bucket, hash_tag(hash));
+	if (matches == 0)
+		return !bucket_overflow(header) && reader_is_unchanged(bucket, header)
+			       ? GLANCE_MISS
+			       : GLANCE_LOOK;
+	/* Another key may have the same tag, one in ten thousand. */
+	if (__builtin_expect(!glance_item(reader, probe_slot(bucket, matches), key, key_length,
+					  value, room, found),
+			     0))
+		return GLANCE_LOOK;
+	return reader_is_unchanged(bucket, header) ? GLANCE_FOUND : GLANCE_LOOK;
+}
+
+#endif
