@@ -24,6 +24,7 @@ FIGURES = {
     ("get", "store"): {"get_ns", "ops_per_s", "to_bare", "samples"},
     ("get", "store-many"): {"get_ns", "ops_per_s", "batch", "speedup", "samples"},
     ("get", "bare-chain"): {"get_ns", "ops_per_s", "samples"},
+    ("get", "reads-chain"): {"get_ns", "ops_per_s", "samples"},
     ("get", "store-chain"): {"get_ns", "ops_per_s", "to_bare", "samples"},
     ("put", "new"): {"threads", "ops_per_s", "samples"},
     ("put", "overwrite"): {"threads", "ops_per_s", "samples"},
@@ -78,7 +79,8 @@ def test_get():
     got = rows("get", *SMALL, "--keys", "1K,20000", "--batch", "7")
     assert [(row["keys"], row["subject"]) for row in got] == [
         (keys, subject) for keys in (1000, 20000)
-        for subject in ("bare", "store", "store-many", "bare-chain", "store-chain")]
+        for subject in ("bare", "store", "store-many", "reads-chain", "bare-chain",
+                        "store-chain")]
     for row in got:
         assert len(row["samples"]) == 2 and row["get_ns"] > 0, row
         assert abs(row["ops_per_s"] * row["get_ns"] / 1e9 - 1) < 0.01, row

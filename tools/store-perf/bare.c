@@ -110,6 +110,17 @@ bool bare_get(const struct bare *bare, const void *key, size_t key_length, void 
 	}
 }
 
+uint64_t bare_read(const struct bare *bare, uint64_t number, size_t key_length, uint64_t zero)
+{
+	uint64_t bucket = number * SEED >> 16 & bare->bucket_mask;
+	uint64_t offset = (number + (bare->buckets[bucket * SLOTS] & zero)) * bare->item_size;
+	uint64_t word;
+
+	memcpy(&word, bare->items + offset + item_value_offset(key_length, sizeof(word)),
+	       sizeof(word));
+	return word;
+}
+
 enum rmr_status bare_fill(struct bare *bare, const struct perf_config *config, uint64_t keys)
 {
 	static struct block block;

@@ -39,6 +39,11 @@ void bare_put(struct bare *bare, const void *key, size_t key_length, const void 
 bool bare_get(const struct bare *bare, const void *key, size_t key_length, void *value,
 	      size_t room);
 
+/* What no get can be spared, and nothing else: reads a word of some bucket, and after that the
+ * first word of the value of item `number`, which it answers. zero is 0, but the compiler must not
+ * know: then the second read has to wait for the first. Values have 8 bytes at least. */
+uint64_t bare_read(const struct bare *bare, uint64_t number, size_t key_length, uint64_t zero);
+
 /* Puts keys 0 to keys - 1. */
 RMR_MUST_CHECK enum rmr_status bare_fill(struct bare *bare, const struct perf_config *config,
 					 uint64_t keys);
