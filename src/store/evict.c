@@ -6,7 +6,7 @@
  * evicted, and its place is what a new item gets, so that new items are visited last. Heat grows
  * by one with each get, and each use that a one-sided reader reports, up to HEAT_MAX, so what is
  * used often survives a few laps without being used. A new item has none: to stay it must be used
- * once within a lap. The hand reads heat bytes alone until it finds a 0.
+ * once within a lap. The hand reads nothing but heat until it finds a 0.
  */
 #include "base/clock.h"
 #include "store/internal.h"

@@ -75,7 +75,7 @@ static enum store_status get_locked(struct store_worker *worker, uint64_t hash, 
 	return STORE_OK;
 }
 
-/* What is not found, or found missing, at a glance. */
+/* What a glance neither found nor found missing. */
 static __attribute__((noinline)) enum store_status get_carefully(struct store_worker *worker,
 								 uint64_t hash, const void *key,
 								 size_t key_length, void *value,
@@ -89,7 +89,7 @@ static __attribute__((noinline)) enum store_status get_carefully(struct store_wo
 
 	if (!value)
 		value = nowhere, room = 0;
-	switch (reader_try(&store->reader, hash, key, key_length, value, room, &found)) {
+	switch (reader_look(&store->reader, hash, key, key_length, value, room, &found)) {
 	case READER_FOUND:
 		heat_up(store, found.offset);
 		break;
@@ -197,7 +197,7 @@ enum store_status store_stat(struct store_worker *worker, const void *key, size_
 	if (!is_key_length(key_length))
 		return STORE_KEY_LENGTH;
 	hash = store_hash(store, key, key_length);
-	switch (reader_try(&store->reader, hash, key, key_length, NULL, 0, &found)) {
+	switch (reader_look(&store->reader, hash, key, key_length, NULL, 0, &found)) {
 	case READER_FOUND:
 		describe(&found, info);
 		return STORE_OK;

@@ -37,10 +37,12 @@
 /* A worker tells the store of its keys when they have changed by so many. */
 #define KEYS_BLOCK 16
 
-/* An item's heat has two bits, a byte holds four of them. It stands for this many bytes of the
+/* A heat is a number of two bits, four to a byte. There is one for each HEAT_UNIT bytes of the
  * arena: for one item, or two small neighbours. */
-#define HEAT_BITS 7
-#define HEAT_MAX  3u
+#define HEAT_UNIT     128u
+#define HEAT_MAX      3u
+#define HEAT_BITS     2u
+#define HEAT_PER_BYTE 4u
 
 /* What a worker counts. One writer each, read by anyone. */
 struct worker_stats {
@@ -139,17 +141,17 @@ static inline uint64_t offset_of(const struct store *store, const struct item *i
 /* How many bytes of heat so much memory has. */
 static inline uint64_t heat_size(uint64_t size)
 {
-	return size >> (HEAT_BITS + 2);
+	return size / HEAT_UNIT / HEAT_PER_BYTE;
 }
 
 static inline _Atomic uint8_t *heat_byte(const struct store *store, uint64_t offset)
 {
-	return &store->heat[offset >> (HEAT_BITS + 2)];
+	return &store->heat[offset / HEAT_UNIT / HEAT_PER_BYTE];
 }
 
 static inline unsigned heat_shift(uint64_t offset)
 {
-	return (offset >> HEAT_BITS & 3) * 2;
+	return (unsigned)(offset / HEAT_UNIT % HEAT_PER_BYTE) * HEAT_BITS;
 }
 
 static inline unsigned heat_get(const struct store *store, uint64_t offset)
@@ -178,9 +180,9 @@ static inline void heat_up(const struct store *store, uint64_t offset)
 	unsigned now = atomic_load_explicit(byte, memory_order_relaxed);
 	unsigned one = 1u << heat_shift(offset), full = HEAT_MAX * one;
 
-	/* Not a branch: which way it goes cannot be predicted, and the processor would have to wait
-	 * for the byte to find out. And what is as hot as can be is not written to: its cache line
-	 * may be in use elsewhere. */
+	/* What is as hot as can be is not written to: its cache line may be in use elsewhere. And
+	 * not by a branch, which could not be predicted: the processor would find out only when the
+	 * byte comes. Hence a store in any case, for which the compiler selects the address. */
 	byte = (now & full) == full ? &nowhere : byte;
 	__asm__("" : "+r"(byte));
 	atomic_store_explicit(byte, (uint8_t)(now + one), memory_order_relaxed);

@@ -67,7 +67,7 @@
 #endif
 
 #define STORE_MAGIC	     0x31305f61726f6d65u /* "emora_01" */
-#define STORE_LAYOUT_VERSION 1u
+#define STORE_LAYOUT_VERSION 2u
 
 #define STORE_PAGE_BITS 16
 #define STORE_PAGE_SIZE ((size_t)1 << STORE_PAGE_BITS)
@@ -203,6 +203,7 @@ static inline bool is_bucket_count(uint64_t count)
  * depth or one more. */
 static inline unsigned depth_of_count(uint64_t bucket_count)
 {
+	/* The highest bit; for 63 - x the compiler would not see that it is one instruction. */
 	return 63 ^ (unsigned)__builtin_clzll(bucket_count);
 }
 

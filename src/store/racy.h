@@ -72,26 +72,23 @@ static inline uint64_t racy_load_acquire(const _Atomic uint64_t *word)
 	return atomic_load_explicit(word, memory_order_acquire);
 }
 
-/* Short values mostly have 16 to 64 bytes. Halves that may overlap are copied before a call would
- * have begun; where they begin does not depend on the length, for which nobody has to wait. */
+/* Values of 16 to 64 bytes are copied before a call would have begun: two or four parts, of which
+ * the last ones may overlap the first. */
 static inline void racy_copy(void *to, const void *from, size_t length)
 {
-	uint8_t parts[64];
+	const uint8_t *source = from;
+	uint8_t *target = to;
 
 	if (length < 16 || length > 64) {
 		memcpy(to, from, length);
 		return;
 	}
-	memcpy(parts, from, 16);
-	memcpy(parts + 16, (const uint8_t *)from + length - 16, 16);
+	memcpy(target, source, 16);
 	if (length > 32) {
-		memcpy(parts + 32, (const uint8_t *)from + 16, 16);
-		memcpy(parts + 48, (const uint8_t *)from + length - 32, 16);
-		memcpy((uint8_t *)to + 16, parts + 32, 16);
-		memcpy((uint8_t *)to + length - 32, parts + 48, 16);
+		memcpy(target + 16, source + 16, 16);
+		memcpy(target + length - 32, source + length - 32, 16);
 	}
-	memcpy(to, parts, 16);
-	memcpy((uint8_t *)to + length - 16, parts + 16, 16);
+	memcpy(target + length - 16, source + length - 16, 16);
 }
 
 static inline uint64_t racy_word(const uint8_t *bytes)

@@ -210,8 +210,9 @@ static bool is_still_there(const struct reader *reader, uint64_t hash, const voi
 	return false;
 }
 
-enum reader_status reader_try(const struct reader *reader, uint64_t hash, const void *key,
-			      size_t key_length, void *value, size_t room, struct reader_item *item)
+enum reader_status reader_look(const struct reader *reader, uint64_t hash, const void *key,
+			       size_t key_length, void *value, size_t room,
+			       struct reader_item *item)
 {
 	int spoiled = 0;
 
@@ -226,11 +227,11 @@ enum reader_status reader_try(const struct reader *reader, uint64_t hash, const 
 			cpu_relax();
 			continue;
 		}
-		*item = sight.found;
-		length = item_value_length(item->lengths);
-		if (item_kind(item->lengths) != ITEM_VALUE ||
-		    (item->expires_ms && reader_clock_ms(reader) >= item->expires_ms))
+		length = item_value_length(sight.found.lengths);
+		if (item_kind(sight.found.lengths) != ITEM_VALUE ||
+		    (sight.found.expires_ms && reader_clock_ms(reader) >= sight.found.expires_ms))
 			return READER_ASK;
+		*item = sight.found;
 		if (!value)
 			return READER_FOUND;
 		if (length > room)
@@ -262,7 +263,7 @@ enum reader_status reader_get_hashed(const struct reader *reader, uint64_t hash,
 	case GLANCE_MISS:
 		return READER_MISS;
 	default:
-		return reader_try(reader, hash, key, key_length, value, room, item);
+		return reader_look(reader, hash, key, key_length, value, room, item);
 	}
 }
 

@@ -22,12 +22,12 @@ struct reader {
 	const _Atomic uint32_t *directory;
 	const _Atomic uint32_t *overflow_directory;
 	uint64_t hash_seed;
-	uint64_t first_item; /* offset of the first page that is not fixed */
 	uint64_t size;
-	uint64_t item_room; /* from there to the last page, which is one of buckets */
+	uint64_t first_item; /* offset of the first page that is not fixed */
+	uint64_t item_room;  /* from there to the last page, which is one of buckets */
 	uint32_t page_count;
-	uint32_t first_page;
-	uint32_t other_pages; /* from there on */
+	uint32_t first_page;  /* that is not fixed */
+	uint32_t other_pages; /* from that one on */
 	int64_t clock_offset_ms;
 	uint64_t (*clock_ms)(void); /* NULL: the host's */
 };
@@ -35,7 +35,7 @@ struct reader {
 enum reader_status {
 	READER_FOUND,
 	READER_MISS,	/* the key was not there at some moment during the call */
-	READER_NO_ROOM, /* found, but longer than room; nothing was copied */
+	READER_NO_ROOM, /* found, but longer than room; value holds nothing */
 	READER_ASK,	/* only the server can tell: the item has expired or is a counter, or
 			 * writers were at it all the time */
 };
@@ -62,12 +62,6 @@ uint64_t reader_silence_ms(const struct reader *reader);
 enum reader_status reader_get(const struct reader *reader, const void *key, size_t key_length,
 			      void *value, size_t room, struct reader_item *item);
 
-/* The careful way, for who has the hash: it looks wherever the key may be, and again while writers
- * are there. */
-enum reader_status reader_try(const struct reader *reader, uint64_t hash, const void *key,
-			      size_t key_length, void *value, size_t room,
-			      struct reader_item *item);
-
 /* The same in pieces, for many keys at once: the hash; a hint to the processor that the bucket will
  * be needed, which is returned, NULL if it cannot be told now; that the item will be, if that
  * bucket has one with this tag, whose offset is returned, 0 if there is none. */
@@ -78,5 +72,11 @@ uint64_t reader_prefetch_item(const struct reader *reader, const struct bucket *
 enum reader_status reader_get_hashed(const struct reader *reader, uint64_t hash, const void *key,
 				     size_t key_length, void *value, size_t room,
 				     struct reader_item *item);
+
+/* The careful half of it, for who has tried a glance (reader_glance.h): it looks wherever the key
+ * may be, and again while writers are there. The key must have 1 to STORE_MAX_KEY bytes. */
+enum reader_status reader_look(const struct reader *reader, uint64_t hash, const void *key,
+			       size_t key_length, void *value, size_t room,
+			       struct reader_item *item);
 
 #endif

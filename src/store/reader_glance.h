@@ -2,11 +2,12 @@
  * Glance: what nearly every get is, inline.
  *
  * Nearly always nobody is at the bucket that the key belongs to, the key is in it and not in one
- * that overflows from it, and the value is short. Then this is all: no loop, nothing handed from
- * function to function. In memory that no cache holds a get mostly waits, and the processor begins
- * the next ones meanwhile, as many as its window has instructions for: each one less counts there.
+ * that overflows from it, and the value is short. Then this is all: one bucket, one slot, one try,
+ * and nothing handed from function to function. In memory that no cache holds a get mostly waits,
+ * and the processor begins the next ones meanwhile, as many as its window has instructions for:
+ * each one less counts there.
  *
- * Whatever is not so simple is answered by GLANCE_LOOK, and reader_try() finds out. Why a glance
+ * Whatever is not so simple is answered by GLANCE_LOOK, and reader_look() finds out. Why a glance
  * can be trusted is said in reader.c.
  */
 #ifndef STORE_READER_GLANCE_H
@@ -28,9 +29,9 @@ static inline uint64_t reader_bucket_count(const struct reader *reader)
 	/* Acquire: the buckets that are counted are there. */
 	uint64_t count = atomic_load_explicit(&reader->header->bucket_count, memory_order_acquire);
 
-	/* Within bounds, whatever the arena says. One too many leads to a bucket that is not
-	 * there. */
-	return is_bucket_count(count) ? count : 1;
+	/* Within bounds, whatever the arena says, and never 1, whose only bucket would have the
+	 * depth of one that is not there. One too many leads to such a bucket. */
+	return is_bucket_count(count) && count > 1 ? count : 2;
 }
 
 /* NULL: there is none of this number. */
@@ -87,12 +88,13 @@ static inline __attribute__((always_inline)) bool glance_item(const struct reade
 
 static_assert(sizeof(struct item) + STORE_MAX_KEY + ITEM_WIDE < STORE_PAGE_SIZE, "glance_item");
 
-/* As reader_get_hashed(). The key's length must be allowed, and value must not be NULL. */
+/* As reader_get_hashed(). The key must have 1 to STORE_MAX_KEY bytes, and value not be NULL. */
 static inline __attribute__((always_inline)) enum glance reader_glance(
 	const struct reader *reader, uint64_t hash, const void *key, size_t key_length, void *value,
 	size_t room, struct reader_item *found)
 {
 	const struct bucket *bucket;
+	struct reader_item seen;
 	uint64_t number, header;
 	unsigned bits, matches;
 
@@ -112,10 +114,13 @@ static inline __attribute__((always_inline)) enum glance reader_glance(
 			       : GLANCE_LOOK;
 	/* Another key may have the same tag, one in ten thousand. */
 	if (__builtin_expect(!glance_item(reader, probe_slot(bucket, matches), key, key_length,
-					  value, room, found),
+					  value, room, &seen),
 			     0))
 		return GLANCE_LOOK;
-	return reader_is_unchanged(bucket, header) ? GLANCE_FOUND : GLANCE_LOOK;
+	if (__builtin_expect(!reader_is_unchanged(bucket, header), 0))
+		return GLANCE_LOOK;
+	*found = seen;
+	return GLANCE_FOUND;
 }
 
 #endif

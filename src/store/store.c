@@ -58,7 +58,7 @@ static void plan(struct store_header *header, size_t size)
 	header->page_table = round_up(header->overflow_directory + pages * 4, 64);
 	header->heat = header->page_table + pages * sizeof(struct page_info);
 	header->first_page =
-		(uint32_t)(round_up(header->heat + (heat_size(header->size)), STORE_PAGE_SIZE) >>
+		(uint32_t)(round_up(header->heat + heat_size(header->size), STORE_PAGE_SIZE) >>
 			   STORE_PAGE_BITS);
 }
 
