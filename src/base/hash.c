@@ -1,4 +1,5 @@
-/* XXH3, compiled here and nowhere else: the header is large, and inlined as a whole. */
+/* XXH3, compiled here: the header is large, and inlined as a whole. (hash_short.h takes of it what
+ * short keys need.) */
 #include "base/hash.h"
 
 #include <assert.h>

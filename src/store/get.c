@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "base/hash_short.h"
 #include "store/internal.h"
 #include "store/reader_glance.h"
 
@@ -139,10 +140,12 @@ static bool is_key_length(size_t key_length)
 enum store_status store_get(struct store_worker *worker, const void *key, size_t key_length,
 			    void *value, size_t room, struct store_info *info)
 {
+	uint64_t hash;
+
 	if (!is_key_length(key_length))
 		return STORE_KEY_LENGTH;
-	return get_hashed(worker, store_hash(worker->store, key, key_length), key, key_length,
-			  value, room, info);
+	hash = hash64_short(key, key_length, worker->store->header->hash_seed);
+	return get_hashed(worker, hash, key, key_length, value, room, info);
 }
 
 /*

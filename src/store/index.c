@@ -76,7 +76,7 @@ bool index_init(struct index *index, uint8_t *memory, struct store_header *heade
 		if (!init_segment(index, first, bucket_count))
 			return false;
 	}
-	atomic_store_explicit(&header->bucket_count, bucket_count, memory_order_release);
+	index_set_count(index, bucket_count);
 	return true;
 }
 

@@ -131,7 +131,7 @@ enum index_growth index_grow(struct index *index, unsigned splits)
 	while (splits-- && (growth = split_next(index, count)) == INDEX_GREW)
 		count++;
 	if (count > before)
-		atomic_store_explicit(&index->header->bucket_count, count, memory_order_release);
+		index_set_count(index, count);
 	spin_lock_give(&index->growing);
 	return growth;
 }

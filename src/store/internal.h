@@ -151,7 +151,7 @@ static inline _Atomic uint8_t *heat_byte(const struct store *store, uint64_t off
 
 static inline unsigned heat_shift(uint64_t offset)
 {
-	return (unsigned)(offset / HEAT_UNIT % HEAT_PER_BYTE) * HEAT_BITS;
+	return (unsigned)(offset / HEAT_UNIT * HEAT_BITS) % (HEAT_PER_BYTE * HEAT_BITS);
 }
 
 static inline unsigned heat_get(const struct store *store, uint64_t offset)
@@ -178,14 +178,14 @@ static inline void heat_up(const struct store *store, uint64_t offset)
 {
 	_Atomic uint8_t nowhere, *byte = heat_byte(store, offset);
 	unsigned now = atomic_load_explicit(byte, memory_order_relaxed);
-	unsigned one = 1u << heat_shift(offset), full = HEAT_MAX * one;
+	unsigned shift = heat_shift(offset);
 
 	/* What is as hot as can be is not written to: its cache line may be in use elsewhere. And
 	 * not by a branch, which could not be predicted: the processor would find out only when the
 	 * byte comes. Hence a store in any case, for which the compiler selects the address. */
-	byte = (now & full) == full ? &nowhere : byte;
+	byte = ~now >> shift & HEAT_MAX ? byte : &nowhere;
 	__asm__("" : "+r"(byte));
-	atomic_store_explicit(byte, (uint8_t)(now + one), memory_order_relaxed);
+	atomic_store_explicit(byte, (uint8_t)(now + (1u << shift)), memory_order_relaxed);
 }
 
 /* Takes one away; true if there was none. */

@@ -94,6 +94,8 @@ struct store_header {
 	uint64_t reserved[5];
 	/* Grows while everybody reads. */
 	_Alignas(64) _Atomic uint64_t bucket_count;
+	/* The bits of a hash that count when there are so many: as many as a bucket can be deep. */
+	_Atomic uint64_t bucket_mask;
 	/* Counts items that were moved to another place with their version (reader.c). */
 	_Atomic uint64_t moves;
 	/* All versions below this one may have been given out. */
@@ -136,12 +138,6 @@ static inline bool bucket_is_locked(uint64_t header)
 	return header & BUCKET_LOCKED;
 }
 
-/* Depth and lock, as bucket_header() has them. */
-static inline uint64_t bucket_state(uint64_t header)
-{
-	return header & 127;
-}
-
 static inline unsigned bucket_depth(uint64_t header)
 {
 	return header >> 1 & 63;
@@ -179,7 +175,7 @@ static inline unsigned slot_class(uint64_t slot)
 
 static inline uint64_t slot_offset(uint64_t slot)
 {
-	return (slot & (((uint64_t)1 << 40) - 1)) << 3;
+	return slot << 24 >> 21;
 }
 
 static inline uint16_t hash_tag(uint64_t hash)
@@ -205,6 +201,11 @@ static inline unsigned depth_of_count(uint64_t bucket_count)
 {
 	/* The highest bit; for 63 - x the compiler would not see that it is one instruction. */
 	return 63 ^ (unsigned)__builtin_clzll(bucket_count);
+}
+
+static inline uint64_t mask_of_count(uint64_t bucket_count)
+{
+	return ((uint64_t)2 << depth_of_count(bucket_count)) - 1;
 }
 
 /* ------------------------------------------------------------------------------------------
@@ -255,6 +256,13 @@ static inline unsigned item_kind(uint64_t lengths)
 static inline uint64_t item_lengths(uint64_t key_length, uint64_t value_length, unsigned kind)
 {
 	return value_length | key_length << 40 | (uint64_t)kind << 56;
+}
+
+/* The length of a plain value whose key has this length; of any other item more than
+ * ITEM_MAX_VALUE. */
+static inline uint64_t item_plain_length(uint64_t lengths, uint64_t key_length)
+{
+	return lengths - item_lengths(key_length, 0, ITEM_VALUE);
 }
 
 /* Where the value begins, counted from the item. Long values get a cache line's alignment, for the

@@ -74,21 +74,23 @@ static inline uint64_t racy_load_acquire(const _Atomic uint64_t *word)
 
 /* Values of 16 to 64 bytes are copied before a call would have begun: two or four parts, of which
  * the last ones may overlap the first. */
+typedef uint8_t racy_part __attribute__((vector_size(16), aligned(1), may_alias));
+
 static inline void racy_copy(void *to, const void *from, size_t length)
 {
-	const uint8_t *source = from;
-	uint8_t *target = to;
+	const racy_part *source = from, *source_end = (const void *)((const char *)from + length);
+	racy_part *target = to, *target_end = (void *)((char *)to + length);
 
 	if (length < 16 || length > 64) {
 		memcpy(to, from, length);
 		return;
 	}
-	memcpy(target, source, 16);
+	target[0] = source[0];
 	if (length > 32) {
-		memcpy(target + 16, source + 16, 16);
-		memcpy(target + length - 32, source + length - 32, 16);
+		target[1] = source[1];
+		target_end[-2] = source_end[-2];
 	}
-	memcpy(target + length - 16, source + length - 16, 16);
+	target_end[-1] = source_end[-1];
 }
 
 static inline uint64_t racy_word(const uint8_t *bytes)
@@ -99,20 +101,16 @@ static inline uint64_t racy_word(const uint8_t *bytes)
 	return word;
 }
 
-/* Keys mostly have 8 to 32 bytes: comparing words, of which the last two may overlap, is done
- * before a call would have begun. */
+/* Most keys have 8 to 16 bytes: two words, which may overlap, are compared before a call would have
+ * begun. */
 static inline bool racy_equal(const void *key, const void *bytes, size_t length)
 {
 	const uint8_t *a = key, *b = bytes;
-	size_t at = 0;
 
-	if (length < 8 || length > 64)
+	if (length < 8 || length > 16)
 		return memcmp(a, b, length) == 0;
-	for (; at + 8 < length; at += 8) {
-		if (racy_word(a + at) != racy_word(b + at))
-			return false;
-	}
-	return racy_word(a + length - 8) == racy_word(b + length - 8);
+	return racy_word(a) == racy_word(b) &&
+	       racy_word(a + length - 8) == racy_word(b + length - 8);
 }
 
 #endif

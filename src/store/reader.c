@@ -39,6 +39,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/hash_short.h"
 #include "store/reader_glance.h"
 #include "store/size_class.h"
 
@@ -270,8 +271,8 @@ enum reader_status reader_get_hashed(const struct reader *reader, uint64_t hash,
 enum reader_status reader_get(const struct reader *reader, const void *key, size_t key_length,
 			      void *value, size_t room, struct reader_item *item)
 {
-	return reader_get_hashed(reader, reader_hash(reader, key, key_length), key, key_length,
-				 value, room, item);
+	return reader_get_hashed(reader, hash64_short(key, key_length, reader->hash_seed), key,
+				 key_length, value, room, item);
 }
 
 const struct bucket *reader_prefetch_bucket(const struct reader *reader, uint64_t hash)

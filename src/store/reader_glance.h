@@ -29,9 +29,9 @@ static inline uint64_t reader_bucket_count(const struct reader *reader)
 	/* Acquire: the buckets that are counted are there. */
 	uint64_t count = atomic_load_explicit(&reader->header->bucket_count, memory_order_acquire);
 
-	/* Within bounds, whatever the arena says, and never 1, whose only bucket would have the
-	 * depth of one that is not there. One too many leads to such a bucket. */
-	return is_bucket_count(count) && count > 1 ? count : 2;
+	/* Within bounds, whatever the arena says. One too many leads to a bucket that is not
+	 * there. */
+	return is_bucket_count(count) ? count : 1;
 }
 
 /* NULL: there is none of this number. */
@@ -56,6 +56,17 @@ static inline bool reader_is_unchanged(const struct bucket *home, uint64_t heade
 	return atomic_load_explicit(&home->header, memory_order_relaxed) == header;
 }
 
+/* The bucket that the key is probably in. Count and mask may be of different moments: then it is
+ * another one, whose depth tells. */
+static inline uint64_t glance_home(const struct reader *reader, uint64_t hash)
+{
+	uint64_t count = atomic_load_explicit(&reader->header->bucket_count, memory_order_relaxed);
+	uint64_t mask = atomic_load_explicit(&reader->header->bucket_mask, memory_order_relaxed);
+	uint64_t number = hash & mask, lower = hash & mask >> 1;
+
+	return number < count ? number : lower;
+}
+
 /* Copies the value, if this slot is of the key's item, and it is a simple one. What is read here
  * may be anything, if a writer is at it: that is found out afterwards. */
 static inline __attribute__((always_inline)) bool glance_item(const struct reader *reader,
@@ -72,10 +83,10 @@ static inline __attribute__((always_inline)) bool glance_item(const struct reade
 		return false;
 	found->offset = offset;
 	found->lengths = item_get_lengths(item);
-	length = item_value_length(found->lengths);
-	/* All that is above the value's length: a plain value, and a key as long as ours. */
-	if (found->lengths != item_lengths(key_length, length, ITEM_VALUE) || length > room ||
-	    length >= ITEM_WIDE || !racy_equal(key, item->key, key_length))
+	length = item_plain_length(found->lengths, key_length);
+	if (__builtin_expect(length >= ITEM_WIDE, 0))
+		return false;
+	if (__builtin_expect(length > room, 0) || !racy_equal(key, item->key, key_length))
 		return false;
 	found->version = item_version(item);
 	found->expires_ms = item_expiry(item);
@@ -96,16 +107,18 @@ static inline __attribute__((always_inline)) enum glance reader_glance(
 	const struct bucket *bucket;
 	struct reader_item seen;
 	uint64_t number, header;
-	unsigned bits, matches;
+	unsigned matches;
 
-	number = probe_home(hash, reader_bucket_count(reader), &bits);
+	number = glance_home(reader, hash);
 	bucket = reader_bucket(reader, reader->directory, number);
 	if (__builtin_expect(!bucket, 0))
 		return GLANCE_LOOK;
 	/* Acquire: everything that is read after this is read after the header. */
 	header = atomic_load_explicit(&bucket->header, memory_order_acquire);
-	/* Of the depth that led here, so that the key belongs here, and not locked. */
-	if (__builtin_expect(bucket_state(header) != bucket_header(0, 0, bits), 0))
+	/* By its depth the key belongs here. (One that is not there yet has the depth 0, by which
+	 * none does: bucket 0 was there from the start.) */
+	if (__builtin_expect(bucket_is_locked(header), 0) ||
+	    __builtin_expect(hash_bits(hash, bucket_depth(header)) != number, 0))
 		return GLANCE_LOOK;
 	matches = probe_match(bucket, hash_tag(hash));
 	if (matches == 0)

@@ -1,5 +1,5 @@
 /* The hash is stored and sent: its values must never change. */
-#include "base/hash.h"
+#include "base/hash_short.h"
 
 #include "harness/test.h"
 
@@ -11,6 +11,22 @@ static void test_known_values(void)
 	CHECK(hash64("abc", 3) == UINT64_C(0x78af5f94892f3950));
 	CHECK(hash64_seed("abc", 3, 0) == hash64("abc", 3));
 	CHECK(hash64_seed("abc", 3, 1) != hash64("abc", 3));
+}
+
+/* Inline or not, it is the same. */
+static void test_short_keys(void)
+{
+	unsigned char data[64];
+	struct test_rng rng;
+
+	test_rng_init(&rng, 2);
+	for (int i = 0; i < 1000; i++) {
+		uint64_t seed = i % 4 ? test_rng_next(&rng) : 0;
+
+		test_rng_fill(&rng, data, sizeof(data));
+		for (size_t length = 0; length <= sizeof(data); length++)
+			CHECK(hash64_short(data, length, seed) == hash64_seed(data, length, seed));
+	}
 }
 
 /* Every length class of the algorithm: the hash depends on each byte, and not on alignment. */
@@ -61,6 +77,7 @@ static void test_streams(void)
 static const struct test tests[] = {
 	{"streams", test_streams},
 	{"known_values", test_known_values},
+	{"short_keys", test_short_keys},
 	{"every_byte_counts", test_every_byte_counts},
 };
 
