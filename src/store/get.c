@@ -4,7 +4,6 @@
  */
 #include <string.h>
 
-#include "base/hash_short.h"
 #include "store/internal.h"
 #include "store/reader_glance.h"
 
@@ -144,7 +143,7 @@ enum store_status store_get(struct store_worker *worker, const void *key, size_t
 
 	if (!is_key_length(key_length))
 		return STORE_KEY_LENGTH;
-	hash = hash64_short(key, key_length, worker->store->header->hash_seed);
+	hash = glance_hash(&worker->store->reader, key, key_length);
 	return get_hashed(worker, hash, key, key_length, value, room, info);
 }
 

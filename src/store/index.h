@@ -121,6 +121,7 @@ static inline uint64_t index_bucket_count(const struct index *index)
 
 static inline void index_set_count(struct index *index, uint64_t count)
 {
+	/* Relaxed: a hint, which glance_home() does not believe. */
 	atomic_store_explicit(&index->header->bucket_mask, mask_of_count(count),
 			      memory_order_relaxed);
 	/* Release: the buckets that are counted are there. */

@@ -12,7 +12,8 @@
  *
  * A reader with an old count looks at b. Before it was locked it finds its key there; while it is
  * locked it looks again; afterwards the depth sends it to n. One with a new count goes to n, which
- * is complete since before it was counted.
+ * is complete since before it was counted. (A glance does not wait for that: it may find n with a
+ * depth of 0, or no n at all, and leaves it to a look.)
  *
  * If memory for n's overflow buckets is missing, nothing has been changed yet, and n is left empty.
  */
@@ -228,6 +229,9 @@ bool index_is_valid(struct index *index, uint64_t *keys, char *why, size_t why_s
 			check_slot(&check, chain.slots[j]);
 		index_unlock(&lock);
 	}
+	if (index->header->bucket_mask != mask_of_count(count))
+		NOT_VALID(&check, "%lu buckets, but a mask of %lx", count,
+			  (uint64_t)index->header->bucket_mask);
 	if (overflow != index->overflow_used)
 		NOT_VALID(&check, "%lu overflow buckets used, %lu found", index->overflow_used,
 			  overflow);

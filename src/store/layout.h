@@ -67,7 +67,7 @@
 #endif
 
 #define STORE_MAGIC	     0x31305f61726f6d65u /* "emora_01" */
-#define STORE_LAYOUT_VERSION 2u
+#define STORE_LAYOUT_VERSION 3u
 
 #define STORE_PAGE_BITS 16
 #define STORE_PAGE_SIZE ((size_t)1 << STORE_PAGE_BITS)
@@ -94,7 +94,7 @@ struct store_header {
 	uint64_t reserved[5];
 	/* Grows while everybody reads. */
 	_Alignas(64) _Atomic uint64_t bucket_count;
-	/* The bits of a hash that count when there are so many: as many as a bucket can be deep. */
+	/* As many bits as the deepest buckets have when there are so many. */
 	_Atomic uint64_t bucket_mask;
 	/* Counts items that were moved to another place with their version (reader.c). */
 	_Atomic uint64_t moves;
@@ -108,6 +108,8 @@ struct store_header {
 static_assert(offsetof(struct store_header, directory) == 48, "layout");
 static_assert(offsetof(struct store_header, first_page) == 80, "layout");
 static_assert(offsetof(struct store_header, bucket_count) == 128, "layout");
+static_assert(offsetof(struct store_header, bucket_mask) == 136, "layout");
+static_assert(offsetof(struct store_header, moves) == 144, "layout");
 static_assert(offsetof(struct store_header, tick_ms) == 200, "layout");
 static_assert(sizeof(struct store_header) == 256, "layout");
 
@@ -203,6 +205,7 @@ static inline unsigned depth_of_count(uint64_t bucket_count)
 	return 63 ^ (unsigned)__builtin_clzll(bucket_count);
 }
 
+/* The bits of a hash by which the deepest of so many buckets are found: one more than above. */
 static inline uint64_t mask_of_count(uint64_t bucket_count)
 {
 	return ((uint64_t)2 << depth_of_count(bucket_count)) - 1;

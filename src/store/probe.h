@@ -137,10 +137,10 @@ static_assert(PROBE_SLOT_BIT(BUCKET_SLOTS - 1) == 31, "probe_match");
 /* The first slot that matches; `matches &= matches - 1` goes on to the next one. */
 static inline uint64_t probe_slot(const struct bucket *bucket, unsigned matches)
 {
-	/* Counted in words, of which the header is one. */
-	unsigned number = (unsigned)__builtin_ctz(matches) / 4;
+	/* Counted in words of the bucket, of which the first is the header. */
+	size_t word = (size_t)__builtin_ctz(matches) / 4;
 
-	return atomic_load_explicit(&(&bucket->header)[number], memory_order_relaxed);
+	return atomic_load_explicit(&bucket->slots[word - 1], memory_order_relaxed);
 }
 
 /* Looks at a bucket, or a copy of one. PROBE_GO_ON with no candidates may also mean that the key

@@ -72,10 +72,10 @@ static inline uint64_t racy_load_acquire(const _Atomic uint64_t *word)
 	return atomic_load_explicit(word, memory_order_acquire);
 }
 
-/* Values of 16 to 64 bytes are copied before a call would have begun: two or four parts, of which
- * the last ones may overlap the first. */
 typedef uint8_t racy_part __attribute__((vector_size(16), aligned(1), may_alias));
 
+/* Values of 16 to 64 bytes are copied before a call would have begun: two or four parts, of which
+ * the last ones may overlap the first. */
 static inline void racy_copy(void *to, const void *from, size_t length)
 {
 	const racy_part *source = from, *source_end = (const void *)((const char *)from + length);
@@ -101,7 +101,7 @@ static inline uint64_t racy_word(const uint8_t *bytes)
 	return word;
 }
 
-/* Most keys have 8 to 16 bytes: two words, which may overlap, are compared before a call would have
+/* Keys of 8 to 16 bytes are two words, which may overlap, and compared before a call would have
  * begun. */
 static inline bool racy_equal(const void *key, const void *bytes, size_t length)
 {

@@ -13,8 +13,10 @@
  *    release store ends it. So a reader that saw anything a writer wrote sees a locked or another
  *    header.
  *
- *    A glance (reader_glance.h) copies the value within the look: it is whole, and current at that
- *    moment. What is to be said of a copy that takes longer is point 3.
+ *    Whether it is the right bucket, it says itself: an unlocked one whose number is the last bits
+ *    of the hash, as many as its depth, is the key's, however it was found. So the count of buckets
+ *    is never believed. A glance (reader_glance.h) copies the value within the look: it is whole,
+ *    and current at that moment. What is to be said of a copy that takes longer is point 3.
  *
  * 2. A miss is one such look at the whole chain: at that moment the key was not there.
  *
@@ -39,7 +41,6 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/hash_short.h"
 #include "store/reader_glance.h"
 #include "store/size_class.h"
 
@@ -232,18 +233,19 @@ enum reader_status reader_look(const struct reader *reader, uint64_t hash, const
 		if (item_kind(sight.found.lengths) != ITEM_VALUE ||
 		    (sight.found.expires_ms && reader_clock_ms(reader) >= sight.found.expires_ms))
 			return READER_ASK;
-		*item = sight.found;
-		if (!value)
-			return READER_FOUND;
-		if (length > room)
-			return READER_NO_ROOM;
+		if (!value || length > room) {
+			*item = sight.found;
+			return value ? READER_NO_ROOM : READER_FOUND;
+		}
 		moves = atomic_load_explicit(&reader->header->moves, memory_order_acquire);
 		racy_copy(value,
 			  (const uint8_t *)sight.item + item_value_offset(key_length, length),
 			  length);
 		if (reader_is_unchanged(sight.home, sight.home_header) ||
-		    is_still_there(reader, hash, key, key_length, &sight, moves))
+		    is_still_there(reader, hash, key, key_length, &sight, moves)) {
+			*item = sight.found;
 			return READER_FOUND;
+		}
 		/* A long value that changes while it is copied will do so again. */
 		if (length > LONG_VALUE && ++spoiled == MAX_SPOILED)
 			break;
@@ -271,8 +273,8 @@ enum reader_status reader_get_hashed(const struct reader *reader, uint64_t hash,
 enum reader_status reader_get(const struct reader *reader, const void *key, size_t key_length,
 			      void *value, size_t room, struct reader_item *item)
 {
-	return reader_get_hashed(reader, hash64_short(key, key_length, reader->hash_seed), key,
-				 key_length, value, room, item);
+	return reader_get_hashed(reader, glance_hash(reader, key, key_length), key, key_length,
+				 value, room, item);
 }
 
 const struct bucket *reader_prefetch_bucket(const struct reader *reader, uint64_t hash)

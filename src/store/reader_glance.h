@@ -13,10 +13,17 @@
 #ifndef STORE_READER_GLANCE_H
 #define STORE_READER_GLANCE_H
 
+#include "base/hash_short.h"
 #include "store/item.h"
 #include "store/probe.h"
 #include "store/racy.h"
 #include "store/reader.h"
+
+/* As probe_hash(), which is a call. */
+static inline uint64_t glance_hash(const struct reader *reader, const void *key, size_t key_length)
+{
+	return hash64_short(key, key_length, reader->hash_seed);
+}
 
 enum glance {
 	GLANCE_FOUND,
@@ -56,8 +63,9 @@ static inline bool reader_is_unchanged(const struct bucket *home, uint64_t heade
 	return atomic_load_explicit(&home->header, memory_order_relaxed) == header;
 }
 
-/* The bucket that the key is probably in. Count and mask may be of different moments: then it is
- * another one, whose depth tells. */
+/* The bucket that the key is probably in. Count and mask may be of different moments, and then it
+ * may be another one. Relaxed, for neither is believed: the directory's acquire brings the segment
+ * at least as it was prepared, and the bucket's header tells whether the key belongs there. */
 static inline uint64_t glance_home(const struct reader *reader, uint64_t hash)
 {
 	uint64_t count = atomic_load_explicit(&reader->header->bucket_count, memory_order_relaxed);

@@ -74,6 +74,10 @@ remora_plant(only_a_glance reader_glance.h updated
 	racy_copy(value, (const uint8_t *)item + item_value_offset(key_length, 0), length);
 ]])
 
+remora_plant(any_depth_will_do reader_glance.h growing
+  "	    __builtin_expect(hash_bits(hash, bucket_depth(header)) != number, 0))"
+  "	    false)")
+
 remora_plant(no_second_look reader.c updated
   "		if (reader_is_unchanged(sight.home, sight.home_header) ||"
   "		if (true ||")

@@ -50,7 +50,6 @@ static void search(uint64_t hash, uint64_t old_count, uint64_t count)
 
 	probe_begin(&probe, hash, old_count);
 	CHECK_EQ(probe.bucket, home_of(hash, old_count));
-	/* A reader that finds this depth knows that it is right there. */
 	CHECK_EQ(probe.bits, depth_at(probe.bucket, old_count));
 	for (;;) {
 		enum probe_step step;
