@@ -119,15 +119,6 @@ static inline uint64_t index_bucket_count(const struct index *index)
 	return atomic_load_explicit(&index->header->bucket_count, memory_order_relaxed);
 }
 
-static inline void index_set_count(struct index *index, uint64_t count)
-{
-	/* Relaxed: a hint, which glance_home() does not believe. */
-	atomic_store_explicit(&index->header->bucket_mask, mask_of_count(count),
-			      memory_order_relaxed);
-	/* Release: the buckets that are counted are there. */
-	atomic_store_explicit(&index->header->bucket_count, count, memory_order_release);
-}
-
 /* The same, when nobody is growing it: no key is in a bucket beyond. */
 static inline uint64_t index_settled_count(struct index *index)
 {
@@ -137,6 +128,16 @@ static inline uint64_t index_settled_count(struct index *index)
 	count = index_bucket_count(index);
 	spin_lock_give(&index->growing);
 	return count;
+}
+
+/* Who grows it says so. */
+static inline void index_set_count(struct index *index, uint64_t count)
+{
+	/* Relaxed: a hint, which glance_home() does not believe. */
+	atomic_store_explicit(&index->header->bucket_mask, mask_of_count(count),
+			      memory_order_relaxed);
+	/* Release: the buckets that are counted are there. */
+	atomic_store_explicit(&index->header->bucket_count, count, memory_order_release);
 }
 
 /* The hash of an item's key, which must not change meanwhile. */

@@ -7,7 +7,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "store/internal.h"
-#include "store/probe.h"
 #include "store/restore.h"
 
 const char *store_status_text(enum store_status status)
