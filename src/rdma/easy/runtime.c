@@ -30,12 +30,21 @@ struct runtime runtime = {
 	.wake_fd = -1,
 };
 
-/* Looked at by every send: so without a call, in the shared library as well. */
-static _Thread_local bool is_here __attribute__((tls_model("initial-exec")));
+/*
+ * pthread_self() of the runtime's thread; 0 when there is none. Every send looks at it. A
+ * thread-local flag would be as good in a program, but in a library that can be loaded by dlopen()
+ * it costs a call of __tls_get_addr(), and with the initial-exec model the library could not be
+ * loaded at all once the program's static TLS is used up.
+ *
+ * Relaxed is enough: a thread can read its own pthread_self() here only if it stored that itself,
+ * for the runtime's thread takes it back before it ends and its name can be used again.
+ */
+static _Atomic uintptr_t runtime_self;
 
 bool runtime_is_here(void)
 {
-	return is_here;
+	return atomic_load_explicit(&runtime_self, memory_order_relaxed) ==
+	       (uintptr_t)pthread_self();
 }
 
 void runtime_wake(void)
@@ -60,7 +69,7 @@ static void forget(void)
 	list_init(&runtime.adopts);
 	list_init(&runtime.closes);
 	list_init(&runtime.releases);
-	is_here = false;
+	atomic_store_explicit(&runtime_self, 0, memory_order_relaxed);
 }
 
 static void watch_forks(void)
@@ -79,9 +88,10 @@ void runtime_lock(void)
 static void *run(void *argument)
 {
 	(void)argument;
-	is_here = true;
+	atomic_store_explicit(&runtime_self, (uintptr_t)pthread_self(), memory_order_relaxed);
 	pthread_setname_np(pthread_self(), "rdma-runtime");
 	loop_work();
+	atomic_store_explicit(&runtime_self, 0, memory_order_relaxed);
 	return NULL;
 }
 
@@ -158,7 +168,7 @@ void rdmaRuntimeStop(void)
 {
 	RdmaOptions defaults;
 
-	if (is_here) {
+	if (runtime_is_here()) {
 		log_error("rdmaRuntimeStop() was called in a callback, which cannot be");
 		return;
 	}
