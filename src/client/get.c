@@ -150,21 +150,23 @@ bool get_is_alive(const struct kv_client *client, uint64_t expires_ms)
 
 /* A long value is copied while its checksum is computed, so that it is fetched once. It may turn
  * out to be wrong: then the caller's memory holds nonsense, and he is told so. */
-static bool copy_checked(const struct item *item, uint64_t offset, const uint8_t *from, uint8_t *to)
+static bool copy_checked(const struct item *item, const struct item_header *header, uint64_t offset,
+			 uint8_t *to)
 {
-	uint64_t lengths = item_get_lengths(item), length = item_value_length(lengths);
+	uint64_t length = item_value_length(header->lengths);
+	uint64_t head = item_value_offset(item_key_length(header->lengths), length);
+	const uint8_t *from = (const uint8_t *)item + head;
 	struct hash_stream stream;
 
 	hash_stream_begin(&stream);
-	hash_stream_add(&stream, item->key,
-			item_value_offset(item_key_length(lengths), length) - sizeof(*item));
+	hash_stream_add(&stream, item->key, head - sizeof(*item));
 	for (uint64_t at = 0; at < length; at += COPY_BLOCK) {
 		size_t block = MIN(COPY_BLOCK, length - at);
 
 		memcpy(to + at, from + at, block);
 		hash_stream_add(&stream, to + at, block);
 	}
-	return item_has_checksum(item, offset, hash_stream_end(&stream));
+	return item_has_checksum(header, offset, hash_stream_end(&stream));
 }
 
 /* Hashes so many more bytes of a value that is read directly. What stands before it is in the slot
@@ -191,61 +193,64 @@ void get_take_piece(struct kv_client *client, const struct call *call)
 
 /* What was read directly has the length that was read, or is another item. */
 static bool is_complete_directly(struct kv_client *client, const struct call *call,
-				 const struct item *item)
+				 const struct item_header *header)
 {
-	uint64_t lengths = item_get_lengths(item), length = item_value_length(lengths);
+	uint64_t lengths = header->lengths, length = item_value_length(lengths);
 
 	if (item_size_of(lengths) != call->place.size ||
 	    item_key_length(lengths) != call->request.key_length || length <= client->direct.hashed)
 		return false;
 	hash_directly(client, call, length - client->direct.hashed);
-	return item_has_checksum(item, call->place.offset, hash_stream_end(&client->direct.stream));
+	return item_has_checksum(header, call->place.offset,
+				 hash_stream_end(&client->direct.stream));
 }
 
-/* Whether what was read is an item; if it is long and fits, it was copied, too. */
+/* Whether what was read is an item; if it is long and fits, it was copied, too. The server may
+ * write to our buffer at any moment: so *header is copied once, checked, and all that is used. */
 static bool is_complete(struct kv_client *client, const struct call *call, const struct item *item,
-			bool *is_copied)
+			struct item_header *header, bool *is_copied)
 {
-	uint64_t lengths, length;
+	uint64_t length;
 
-	if (!item_is_plausible(item, call->place.size))
+	if (call->place.size < sizeof(*item))
+		return false;
+	*header = item_take_header(item);
+	if (!item_is_plausible(header, call->place.size))
 		return false;
 	if (call->is_confirmed)
 		return true;
-	lengths = item_get_lengths(item);
-	length = item_value_length(lengths);
+	length = item_value_length(header->lengths);
 	*is_copied = call->is_direct || (length >= COPY_LONG && length <= call->room);
 	if (call->is_direct)
-		return is_complete_directly(client, call, item);
-	if (!*is_copied)
-		return item_is_complete(item, call->place.offset, call->place.size);
-	return copy_checked(item, call->place.offset,
-			    (const uint8_t *)item +
-				    item_value_offset(item_key_length(lengths), length),
-			    call->value);
+		return is_complete_directly(client, call, header);
+	if (*is_copied)
+		return copy_checked(item, header, call->place.offset, call->value);
+	return item_has_checksum(header, call->place.offset,
+				 hash64(item->key, item_size_of(header->lengths) - sizeof(*item)));
 }
 
 bool get_accept(struct kv_client *client, struct call *call, const uint8_t *bytes)
 {
 	const struct item *item = (const struct item *)bytes;
 	size_t key_length = call->request.key_length;
+	struct item_header header = {0};
 	uint64_t length;
 	bool is_copied = false;
 
 	/* Nobody waits for it any more. */
 	if (!call->value && call->room)
 		return false;
-	if (!is_complete(client, call, item, &is_copied)) {
-		client->totals.torn_reads += item_version(item) != 0;
+	if (!is_complete(client, call, item, &header, &is_copied)) {
+		client->totals.torn_reads += header.version != 0;
 		return false;
 	}
-	if (!get_is_wanted(client, item, call->key, key_length))
+	if (!get_is_wanted(client, item, &header, call->key, key_length))
 		return false;
-	length = item_value_length(item_get_lengths(item));
+	length = item_value_length(header.lengths);
 	call->length = length;
-	call->reply = (struct kv_reply){.version = item_version(item),
+	call->reply = (struct kv_reply){.version = header.version,
 					.value_length = length,
-					.expires_ms = item_expiry(item),
+					.expires_ms = header.expiry,
 					.offset = call->place.offset,
 					.cell = KV_NO_CELL};
 	if (length > call->room) {

@@ -37,27 +37,27 @@ static struct location *find_place(struct kv_client *client, const struct link *
 	return place;
 }
 
-/* What was read, if it is what was wanted: its length and status. KV_AGAIN: it is not. */
+/* What was read, if it is what was wanted: its length, version and status. KV_AGAIN: it is not. */
 static inline int accept(struct kv_client *client, const struct quick *quick, size_t *length,
-			 kv_info_t *info)
+			 uint64_t *version, kv_info_t *info)
 {
 	const struct item *item = (const struct item *)quick->call->slot;
-	uint64_t lengths;
+	struct item_header header;
 
-	if (!item_is_complete(item, quick->place->offset, quick->place->size) ||
-	    !get_is_wanted(client, item, quick->key, quick->key_length))
+	if (!item_take(item, quick->place->offset, quick->place->size, &header) ||
+	    !get_is_wanted(client, item, &header, quick->key, quick->key_length))
 		return KV_AGAIN;
-	lengths = item_get_lengths(item);
-	*length = item_value_length(lengths);
+	*version = header.version;
+	*length = item_value_length(header.lengths);
 	if (*length > quick->room)
 		return KV_BUFFER_TOO_SMALL;
 	memcpy(quick->value, (const uint8_t *)item + item_value_offset(quick->key_length, *length),
 	       *length);
-	client_touch(client, quick->place->offset, item_version(item));
+	client_touch(client, quick->place->offset, header.version);
 	if (info) {
-		struct kv_reply reply = {.version = item_version(item),
+		struct kv_reply reply = {.version = header.version,
 					 .value_length = *length,
-					 .expires_ms = item_expiry(item)};
+					 .expires_ms = header.expiry};
 
 		get_set_time(client, &reply);
 		info_from_reply(&reply, info);
@@ -101,6 +101,7 @@ int get_quickly(struct kv_client *client, const void *key, size_t key_length, vo
 				.region = link->slots_region,
 				.remote = link->arena};
 	int count, status = KV_AGAIN;
+	uint64_t version = 0;
 
 	*call = NULL;
 	if (!quick.place)
@@ -113,11 +114,10 @@ int get_quickly(struct kv_client *client, const void *key, size_t key_length, vo
 	count = rmr_wait(link->queue, &completion, 1, client->options.timeout_ms);
 	if (count == 1 && completion.op == RMR_OP_READ && completion.status == RMR_OK &&
 	    completion.cookie == work.cookie)
-		status = accept(client, &quick, length, info);
+		status = accept(client, &quick, length, &version, info);
 	if (status == KV_AGAIN)
 		return make_call(client, &quick, count == 1 ? &completion : NULL, call);
-	locations_confirm_found(&client->locations, quick.place,
-				item_version((const struct item *)quick.call->slot));
+	locations_confirm_found(&client->locations, quick.place, version);
 	client->totals.operations[KV_PATH_LOCATION]++;
 	client->totals.round_trips++;
 	client->last_path = KV_PATH_LOCATION;

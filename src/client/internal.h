@@ -497,15 +497,16 @@ int get_quickly(struct kv_client *client, const void *key, size_t key_length, vo
 void get_continue(struct call *call, const struct location *place);
 /* Whether an item that ends at this time, which is not 0, surely has not yet. */
 bool get_is_alive(const struct kv_client *client, uint64_t expires_ms);
-/* Whether this item, which is complete, is the one of this key, a value, and surely alive. */
+/* Whether this item, which is complete and had this header, is the one of this key, a value, and
+ * surely alive. */
 static inline bool get_is_wanted(const struct kv_client *client, const struct item *item,
-				 const void *key, size_t key_length)
+				 const struct item_header *header, const void *key,
+				 size_t key_length)
 {
-	uint64_t lengths = item_get_lengths(item), expires_ms = item_expiry(item);
-
-	return item_kind(lengths) == ITEM_VALUE && item_key_length(lengths) == key_length &&
+	return item_kind(header->lengths) == ITEM_VALUE &&
+	       item_key_length(header->lengths) == key_length &&
 	       memcmp(item->key, key, key_length) == 0 &&
-	       (!expires_ms || get_is_alive(client, expires_ms));
+	       (!header->expiry || get_is_alive(client, header->expiry));
 }
 /* Store time, for the time left of what was read without a reply. */
 void get_set_time(const struct kv_client *client, struct kv_reply *reply);

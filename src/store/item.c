@@ -85,39 +85,34 @@ void item_set_expiry(struct item *item, uint64_t offset, uint64_t expiry)
 	item_confirm(item);
 }
 
-/* Inlined below: a reader checks every item that it fetches. */
-static inline bool is_plausible(const struct item *item, uint64_t room)
+bool item_is_plausible(const struct item_header *header, uint64_t room)
 {
-	uint64_t version, lengths, key_length;
+	uint64_t key_length = item_key_length(header->lengths);
 
+	return header->version && header->version < ITEM_PENDING && key_length >= 1 &&
+	       key_length <= STORE_MAX_KEY && item_kind(header->lengths) <= ITEM_COUNTER &&
+	       item_size_of(header->lengths) <= room;
+}
+
+bool item_has_checksum(const struct item_header *header, uint64_t offset, uint64_t body_hash)
+{
+	return header->checksum ==
+	       item_checksum(offset, header->version, header->expiry, header->lengths, body_hash);
+}
+
+bool item_take(const struct item *item, uint64_t offset, uint64_t room, struct item_header *header)
+{
 	if (room < sizeof(*item))
 		return false;
-	version = item_version(item);
-	lengths = item_get_lengths(item);
-	key_length = item_key_length(lengths);
-	return version && version < ITEM_PENDING && key_length >= 1 &&
-	       key_length <= STORE_MAX_KEY && item_kind(lengths) <= ITEM_COUNTER &&
-	       item_size_of(lengths) <= room;
-}
-
-static inline bool has_checksum(const struct item *item, uint64_t offset, uint64_t body_hash)
-{
-	return atomic_load_explicit(&item->checksum, memory_order_relaxed) ==
-	       item_checksum(offset, item_version(item), item_expiry(item), item_get_lengths(item),
-			     body_hash);
-}
-
-bool item_is_plausible(const struct item *item, uint64_t room)
-{
-	return is_plausible(item, room);
-}
-
-bool item_has_checksum(const struct item *item, uint64_t offset, uint64_t body_hash)
-{
-	return has_checksum(item, offset, body_hash);
+	*header = item_take_header(item);
+	return item_is_plausible(header, room) &&
+	       item_has_checksum(header, offset,
+				 hash64(item->key, item_size_of(header->lengths) - sizeof(*item)));
 }
 
 bool item_is_complete(const struct item *item, uint64_t offset, uint64_t room)
 {
-	return is_plausible(item, room) && has_checksum(item, offset, item_body_hash(item));
+	struct item_header header;
+
+	return item_take(item, offset, room, &header);
 }

@@ -82,13 +82,36 @@ void item_set_expiry(struct item *item, uint64_t offset, uint64_t expiry);
 uint64_t item_checksum(uint64_t offset, uint64_t version, uint64_t expiry, uint64_t lengths,
 		       uint64_t body_hash);
 
-/* The two halves of item_is_complete(), for who has hashed the body by himself: whether the header
- * makes sense and the item fits into `room` bytes, and then whether the checksum is right. */
-bool item_is_plausible(const struct item *item, uint64_t room);
-bool item_has_checksum(const struct item *item, uint64_t offset, uint64_t body_hash);
+/*
+ * The header of an item, copied. Each word is loaded once, and whoever checks an item uses this
+ * copy from then on: the memory may belong to a server that changes it meanwhile, and a length that
+ * is loaded again after it was checked may be another one.
+ */
+struct item_header {
+	uint64_t version, checksum;
+	uint64_t expiry; /* without the bits that are the store's own */
+	uint64_t lengths;
+};
 
-/* Whether the `room` bytes at `item`, which lie or lay at `offset`, are a complete item. For bytes
- * that nobody changes, or a copy of them. */
+/* There must be sizeof(struct item) bytes. */
+static inline struct item_header item_take_header(const struct item *item)
+{
+	return (struct item_header){.version = item_version(item),
+				    .checksum = racy_load(&item->checksum),
+				    .expiry = item_expiry(item),
+				    .lengths = item_get_lengths(item)};
+}
+
+/* The two halves of item_take(), for callers that hash the body themselves: whether the header
+ * makes sense and the item fits into `room` bytes, and then whether the checksum is right. */
+bool item_is_plausible(const struct item_header *header, uint64_t room);
+bool item_has_checksum(const struct item_header *header, uint64_t offset, uint64_t body_hash);
+
+/* Whether the `room` bytes at `item`, which lie or lay at `offset`, are a complete item. *header is
+ * what was checked; it is written only if true. The bytes may change meanwhile: then the answer
+ * means nothing, but nothing beyond `room` is read. */
+bool item_take(const struct item *item, uint64_t offset, uint64_t room, struct item_header *header);
+/* The same, for memory that nobody changes. */
 bool item_is_complete(const struct item *item, uint64_t offset, uint64_t room);
 
 #endif

@@ -68,44 +68,80 @@ enum look {
 	LOOK_AGAIN, /* a writer was there */
 };
 
+/* The constant part of the header, copied: what is checked must be what is used, and a hostile
+ * server may change it between the two. */
+struct constants {
+	uint64_t magic, size, instance, hash_seed, directory, overflow_directory;
+	uint32_t layout_version, page_size, first_page, page_count;
+	int64_t clock_offset_ms;
+};
+
+static struct constants copy_constants(const struct store_header *header)
+{
+	const volatile struct store_header *once = header;
+
+	return (struct constants){
+		/* Acquire: whoever sees the magic sees the rest. */
+		.magic = __atomic_load_n(&header->magic, __ATOMIC_ACQUIRE),
+		.size = once->size,
+		.instance = once->instance,
+		.hash_seed = once->hash_seed,
+		.directory = once->directory,
+		.overflow_directory = once->overflow_directory,
+		.layout_version = once->layout_version,
+		.page_size = once->page_size,
+		.first_page = once->first_page,
+		.page_count = once->page_count,
+		.clock_offset_ms = once->clock_offset_ms,
+	};
+}
+
+/* Whether all that a reader will use as an address lies in `size` bytes. */
+static bool are_sound(const struct constants *header, size_t size)
+{
+	uint64_t directory_size = (uint64_t)header->page_count * sizeof(uint32_t);
+
+	return header->size <= size && header->size >> STORE_PAGE_BITS >= header->page_count &&
+	       header->first_page > 0 && header->first_page < header->page_count &&
+	       header->directory % 8 == 0 && header->overflow_directory % 8 == 0 &&
+	       header->directory <= size - directory_size &&
+	       header->overflow_directory <= size - directory_size;
+}
+
 enum rmr_status reader_init(struct reader *reader, const void *memory, size_t size)
 {
-	const struct store_header *header = memory;
-	uint64_t directory_size;
+	struct constants header;
 
-	if (size < sizeof(*header) ||
-	    __atomic_load_n(&header->magic, __ATOMIC_ACQUIRE) != STORE_MAGIC)
+	if (size < sizeof(struct store_header))
 		return error_set(RMR_PROTOCOL, "this memory holds no store");
-	if (header->instance == 0)
+	header = copy_constants(memory);
+	if (header.magic != STORE_MAGIC)
+		return error_set(RMR_PROTOCOL, "this memory holds no store");
+	if (header.instance == 0)
 		return error_set(RMR_PROTOCOL, "this store is being restored; try again later");
-	if (header->layout_version != STORE_LAYOUT_VERSION || header->page_size != STORE_PAGE_SIZE)
+	if (header.layout_version != STORE_LAYOUT_VERSION || header.page_size != STORE_PAGE_SIZE)
 		return error_set(RMR_PROTOCOL,
 				 "a store of layout %u with pages of %u, not %u with %zu: update "
 				 "the older side",
-				 header->layout_version, header->page_size, STORE_LAYOUT_VERSION,
+				 header.layout_version, header.page_size, STORE_LAYOUT_VERSION,
 				 STORE_PAGE_SIZE);
-	directory_size = (uint64_t)header->page_count * sizeof(uint32_t);
-	if (header->size > size || header->size >> STORE_PAGE_BITS < header->page_count ||
-	    header->first_page == 0 || header->first_page >= header->page_count ||
-	    header->directory % 8 || header->overflow_directory % 8 ||
-	    header->directory > size - directory_size ||
-	    header->overflow_directory > size - directory_size)
+	if (!are_sound(&header, size))
 		return error_set(RMR_PROTOCOL, "the store's header makes no sense");
 	*reader = (struct reader){
 		.memory = memory,
-		.header = header,
-		.directory = (const void *)((const uint8_t *)memory + header->directory),
+		.header = memory,
+		.directory = (const void *)((const uint8_t *)memory + header.directory),
 		.overflow_directory =
-			(const void *)((const uint8_t *)memory + header->overflow_directory),
-		.hash_seed = header->hash_seed,
-		.first_item = (uint64_t)header->first_page << STORE_PAGE_BITS,
-		.size = (uint64_t)header->page_count << STORE_PAGE_BITS,
-		.item_room = (uint64_t)(header->page_count - 1 - header->first_page)
+			(const void *)((const uint8_t *)memory + header.overflow_directory),
+		.hash_seed = header.hash_seed,
+		.first_item = (uint64_t)header.first_page << STORE_PAGE_BITS,
+		.size = (uint64_t)header.page_count << STORE_PAGE_BITS,
+		.item_room = (uint64_t)(header.page_count - 1 - header.first_page)
 			     << STORE_PAGE_BITS,
-		.page_count = header->page_count,
-		.first_page = header->first_page,
-		.other_pages = header->page_count - header->first_page,
-		.clock_offset_ms = header->clock_offset_ms,
+		.page_count = header.page_count,
+		.first_page = header.first_page,
+		.other_pages = header.page_count - header.first_page,
+		.clock_offset_ms = header.clock_offset_ms,
 	};
 	return RMR_OK;
 }
