@@ -168,7 +168,8 @@ RMR_MUST_CHECK enum rmr_status rmr_region_open(struct rmr_device *device, void *
 
 /* Ends all access. When it returns no operation of a well-behaved peer touches the memory any more,
  * and later ones fail with RMR_ACCESS. Own operations that still use the region fail, and with them
- * their connection. */
+ * their connection. By shm a peer that was stopped in the middle of an access is waited for a tenth
+ * of a second, and then loses its connection: rmr_conn_lingers() tells. */
 void rmr_region_close(struct rmr_region *region);
 
 /* COMPARE_SWAP on a word of our own region, which has RMR_ATOMIC; offset is a multiple of 8. It is
@@ -371,6 +372,13 @@ struct rmr_conn_info {
 	bool alive; /* false once RMR_OP_DISCONNECT is on its way */
 };
 void rmr_conn_get_info(const struct rmr_conn *conn, struct rmr_conn_info *info);
+
+/* To be asked after rmr_region_close(), and before rmr_conn_close(): true if the peer may still be
+ * in the middle of an access to that memory. That happens on shm alone, where the peer's process
+ * makes the access by itself and may be stopped within it. *process then is a descriptor that
+ * becomes readable when that process is dead; the caller closes it. -1: there is none (an old
+ * kernel), and the end of that process cannot be told. */
+bool rmr_conn_lingers(const struct rmr_conn *conn, int *process);
 
 void *rmr_conn_user(const struct rmr_conn *conn);
 void rmr_conn_set_user(struct rmr_conn *conn, void *user);

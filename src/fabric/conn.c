@@ -283,6 +283,11 @@ void rmr_conn_get_info(const struct rmr_conn *conn, struct rmr_conn_info *info)
 	};
 }
 
+bool rmr_conn_lingers(const struct rmr_conn *conn, int *process)
+{
+	return conn->provider->conn_lingers && conn->provider->conn_lingers(conn, process);
+}
+
 void *rmr_conn_user(const struct rmr_conn *conn)
 {
 	return conn->user;

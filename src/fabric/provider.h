@@ -217,6 +217,9 @@ struct rmr_provider {
 	 * what operations refer to, and calls conn_forget (under its lock if it has one). */
 	void (*conn_fini)(struct rmr_conn *conn);
 
+	/* Optional: rmr_conn_lingers. Without it closing a region has ended all access. */
+	bool (*conn_lingers)(const struct rmr_conn *conn, int *process);
+
 	/* Takes as many of the count checked works as conn_room allows, in order, and returns
 	 * how many. May start them or keep them until flush. Remote errors are completions. */
 	int (*post)(struct rmr_conn *conn, const struct rmr_work *works, int count);

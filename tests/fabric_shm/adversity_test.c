@@ -5,8 +5,10 @@
  * Both ends are in this process, in two queues, unless one of them is an impostor.
  */
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +16,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -315,6 +318,63 @@ static void test_stuck_peers(void)
 	clean_up();
 }
 
+/* Connects, begins an access if it is told to, and is stopped within it. */
+static void client_that_stops(void *inside)
+{
+	struct rmr_device *mine;
+	struct rmr_queue *queue;
+	struct rmr_conn *conn;
+
+	CHECK_OK(rmr_device_open("shm", NULL, &mine));
+	CHECK_OK(rmr_queue_open(mine, NULL, &queue));
+	CHECK_OK(rmr_connect(queue, path, 5000, NULL, &conn));
+	atomic_store(&((struct shm_conn *)conn)->mine->active, inside != NULL);
+	raise(SIGSTOP);
+	pause();
+}
+
+/* A peer that was stopped inside our memory lingers until its process is dead; one that was stopped
+ * elsewhere does not. */
+static void check_lingering(bool inside)
+{
+	struct pollfd process = {.fd = -1, .events = POLLIN};
+	struct rmr_descriptor descriptor;
+	struct rmr_request *request;
+	struct rmr_region *region;
+	struct rmr_conn *conn;
+	static char memory[64];
+	pid_t pid;
+	int status;
+
+	set_up(NULL, NULL);
+	pid = test_spawn(client_that_stops, inside ? memory : NULL);
+	CHECK_OK(rmr_listener_next(listener, 5000, &request));
+	CHECK_OK(rmr_accept(request, servers, NULL, &conn));
+	CHECK_EQ(waitpid(pid, &status, WUNTRACED), pid);
+	CHECK(WIFSTOPPED(status));
+	CHECK_OK(rmr_region_open(device, memory, sizeof(memory), RMR_READ, &region));
+	CHECK_OK(rmr_region_export(region, conn, &descriptor));
+	CHECK(!rmr_conn_lingers(conn, &process.fd));
+	rmr_region_close(region);
+	CHECK_EQ(rmr_conn_lingers(conn, &process.fd), inside);
+	rmr_conn_close(conn);
+	if (inside) {
+		CHECK(process.fd >= 0);
+		CHECK_EQ(poll(&process, 1, 0), 0);
+		CHECK_EQ(kill(pid, SIGKILL), 0);
+		CHECK_EQ(poll(&process, 1, 5000), 1);
+		close(process.fd);
+	}
+	test_kill(pid);
+	clean_up();
+}
+
+static void test_lingering_peers(void)
+{
+	check_lingering(false);
+	check_lingering(true);
+}
+
 /* Half a message takes no slot from others, whoever sends how many of them. */
 static void test_half_messages(void)
 {
@@ -474,6 +534,7 @@ static const struct test tests[] = {
 	{"close_while_a_child_lives", test_close_while_a_child_lives},
 	{"death_while_a_child_lives", test_death_while_a_child_lives},
 	{"stuck_peers", test_stuck_peers},
+	{"lingering_peers", test_lingering_peers},
 	{"half_messages", test_half_messages},
 	{"descriptor_of_another_connection", test_descriptor_of_another_connection},
 	{"many_arenas_in_turn", test_many_arenas_in_turn},

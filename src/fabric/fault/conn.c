@@ -147,6 +147,13 @@ void fault_conn_fini(struct rmr_conn *base)
 	tracks_fini(conn);
 }
 
+bool fault_conn_lingers(const struct rmr_conn *base, int *process)
+{
+	const struct fault_conn *conn = (const struct fault_conn *)base;
+
+	return conn->inner && rmr_conn_lingers(conn->inner, process);
+}
+
 /* Nothing comes from below any more: fails the works that are not done. */
 static void end(struct fault_conn *conn, enum rmr_status status, uint64_t now_ns)
 {

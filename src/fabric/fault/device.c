@@ -263,6 +263,7 @@ const struct rmr_provider fault_provider = {
 	.accept = fault_accept,
 	.connect = fault_connect,
 	.conn_fini = fault_conn_fini,
+	.conn_lingers = fault_conn_lingers,
 	.post = fault_post,
 	.flush = fault_flush,
 	.poll = fault_poll,

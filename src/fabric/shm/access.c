@@ -24,6 +24,7 @@
  * buffer before the completion says that it is placed. (An atomic instruction has seen to that.)
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
 #include <string.h>
@@ -201,6 +202,19 @@ static bool is_quiet(struct shm_conn *conn, int round)
 			(round % 1000 == 999 && conn->peer_pidfd >= 0 && process_is_dead(conn));
 	/* Relaxed: the owner's poll acts on it some time later. */
 	return conn->quiet || atomic_load_explicit(&conn->stuck, memory_order_relaxed);
+}
+
+bool shm_conn_lingers(const struct rmr_conn *base, int *process)
+{
+	const struct shm_conn *conn = (const struct shm_conn *)base;
+
+	/* Relaxed: it was set by the thread that closed the region, which is the caller's, or
+	 * before; then it stays. */
+	if (!atomic_load_explicit(&conn->stuck, memory_order_relaxed) ||
+	    (conn->peer_pidfd >= 0 && process_is_dead(conn)))
+		return false;
+	*process = conn->peer_pidfd < 0 ? -1 : fcntl(conn->peer_pidfd, F_DUPFD_CLOEXEC, 0);
+	return true;
 }
 
 /* Looks at all connections in turn, so that each has all the time to leave, however many do not. */

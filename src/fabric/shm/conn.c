@@ -17,6 +17,10 @@
 #include "base/log.h"
 #include "fabric/shm/internal.h"
 
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
 enum rmr_status shm_conn_prepare(struct shm_conn *conn, int *segment_fd)
 {
 	void *memory;
@@ -54,15 +58,27 @@ void shm_conn_introduce(struct shm_conn *conn, struct shm_packet *packet, enum p
 	memcpy(packet->private_data, conn->base.my_private, RMR_PRIVATE_MAX);
 }
 
+/* A pidfd of the process that connected, from the kernel (6.5 and later): good for peers in other
+ * PID namespaces, too. -1: there is none. */
+static int ask_pidfd(int socket)
+{
+	int pidfd = -1;
+	socklen_t length = sizeof(pidfd);
+
+	return getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &length) == 0 ? pidfd : -1;
+}
+
 /* Opens a pidfd on the peer, and makes sure that it means the peer: the socket is looked at after,
- * and as the peer still holds its end, its number was not free to be reused. Without one (another
- * PID namespace, an old kernel) the socket alone tells of its death. */
+ * and as the peer still holds its end, its number was not free to be reused. Without one (an old
+ * kernel) the socket alone tells of its death. */
 static enum rmr_status watch_process(struct shm_conn *conn, int socket)
 {
 	struct pollfd fd = {.fd = socket, .events = POLLRDHUP};
 
 	if (conn->peer_pid > 0)
 		conn->peer_pidfd = (int)syscall(SYS_pidfd_open, conn->peer_pid, 0);
+	else
+		conn->peer_pidfd = ask_pidfd(socket);
 	if (conn->peer_pidfd >= 0 && poll(&fd, 1, 0) > 0 && (fd.revents & (POLLRDHUP | POLLHUP))) {
 		/* Gone already, having said what it had to say; we shall find it in the ring. */
 		close(conn->peer_pidfd);

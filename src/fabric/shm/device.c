@@ -86,6 +86,7 @@ const struct rmr_provider shm_provider = {
 	.accept = shm_accept,
 	.connect = shm_connect,
 	.conn_fini = shm_conn_fini,
+	.conn_lingers = shm_conn_lingers,
 	.post = shm_post,
 	.flush = shm_flush,
 	.poll = shm_poll,

@@ -194,6 +194,8 @@ enum rmr_status shm_access(struct shm_conn *conn, const struct rmr_work *work);
 /* Around the use of a region of ours by a work that waited: false when it is closed. */
 bool shm_enter_own(struct shm_conn *conn, const struct rmr_region *mine);
 void shm_leave_own(struct shm_conn *conn);
+/* Whether the peer did not leave our memory in time, and its process is not known to be dead. */
+bool shm_conn_lingers(const struct rmr_conn *base, int *process);
 /* Waits until no peer of the device accesses memory: called after a region's key was cleared. */
 void shm_access_quiesce(struct shm_device *device);
 
