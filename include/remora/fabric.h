@@ -188,7 +188,10 @@ struct rmr_descriptor {
 };
 
 /* Grants the peer of conn the use of region and writes the descriptor that the peer hands to
- * rmr_remote_open. Nothing is granted to anyone without this call.
+ * rmr_remote_open on that connection. Nothing is granted without this call, and the descriptor is
+ * of no use on another connection, not even one of the same peer: export the region on each. (shm
+ * is the exception: there an arena that a peer was given is mapped, and all of it is granted.) The
+ * grant ends when the region or the connection is closed.
  * RMR_AGAIN: the peer has not polled for long and cannot take more. RMR_LIMIT: too many arenas. */
 RMR_MUST_CHECK enum rmr_status rmr_region_export(struct rmr_region *region, struct rmr_conn *conn,
 						 struct rmr_descriptor *descriptor);

@@ -180,7 +180,11 @@ struct rmr_provider {
 					       uint64_t compare, uint64_t operand, uint64_t *found);
 
 	/* Grants and describes the region to the peer of conn: fills key and word[]. The owner of
-	 * conn calls. */
+	 * conn calls. The grant holds for this connection alone: an access by any other one, with
+	 * the same descriptor, is refused as one with a wrong key is. Where the program's memory is
+	 * guarded by something else than the provider (verbs: the adapter; shm: the arena's
+	 * descriptor), docs/providers.md says what that promises. The grant ends when the region or
+	 * the connection is closed. */
 	enum rmr_status (*region_export)(struct rmr_region *region, struct rmr_conn *conn,
 					 struct descriptor_wire *wire);
 
@@ -325,5 +329,12 @@ bool arena_peers_write(const struct rmr_arena *arena);
 
 /* A 64-bit number that a peer cannot guess, never 0. */
 enum rmr_status key_random(uint64_t *key);
+
+/* What makes the keys of one connection its own; see key.c. */
+struct key_secret {
+	uint64_t word[2];
+};
+/* The key by which the peer of the connection with this secret names the region with this key. */
+uint64_t key_derive(const struct key_secret *secret, uint64_t key);
 
 #endif

@@ -156,6 +156,42 @@ static void test_other_connection(void)
 	}
 }
 
+/* The same between two connections to one process, with a region that is granted to both: each has
+ * a descriptor of its own. */
+static void test_sibling_connection(void)
+{
+	struct pair_options options = {.puppet = {.size = SIZE}};
+	struct puppet puppet;
+	struct node node, other;
+	bool lost;
+
+	for (int i = 0; i < 3; i++) {
+		options.puppet.kind = (enum memory_kind)i;
+		pair_open(&puppet, &node, &options);
+		if (node.info->capabilities & RMR_CAP_MAP) {
+			pair_close(&puppet, &node);
+			TEST_SKIP("%s: the right is to the mapped arena", node.info->name);
+		}
+		other = node;
+		CHECK_EQ(pair_connect(&puppet, &other), 1);
+		puppet_fill(&puppet, 0, SIZE, SEED + 1); /* a READ of it would fail the test */
+		CHECK_EQ(try_descriptor(&other, &node.descriptor, i ? RMR_OP_READ : RMR_OP_WRITE,
+					&lost),
+			 DENIED);
+		if (lost)
+			puppet_expect_disconnect(&puppet, 1);
+		puppet_check(&puppet, 0, SIZE, SEED + 1);
+		rmr_conn_close(other.conn);
+		node_do(&node, &(struct rmr_work){.op = RMR_OP_READ,
+						  .local = node.memory.base,
+						  .length = SIZE,
+						  .region = node.memory.region,
+						  .remote = node.remote});
+		pattern_check(node.memory.base, SIZE, SEED + 1, "READ by its own descriptor");
+		pair_close(&puppet, &node);
+	}
+}
+
 /* A descriptor, or a handle made of it, of a region that was closed, and of one in whose place
  * there is another one now. */
 static void check_stale(enum memory_kind kind, bool reopened, bool has_handle)
@@ -235,6 +271,7 @@ const struct test descriptor_tests[] = {
 	{"descriptor_altered_plain", test_altered_plain},
 	{"descriptor_garbage", test_garbage},
 	{"descriptor_on_another_connection", test_other_connection},
+	{"descriptor_on_a_sibling_connection", test_sibling_connection},
 	{"descriptor_of_a_closed_region", test_stale},
 	{"descriptor_many_handles", test_many_handles},
 	{NULL},

@@ -23,9 +23,15 @@ static struct frame on_region(const struct descriptor_wire *wire, uint8_t op, ui
 			      .offset = offset};
 }
 
+/* A connection, to which the regions on the board were exported. */
 static int call(struct victim *victim)
 {
-	return raw_call(victim->board->address, RAW_DEPTH);
+	int accepted = atomic_load(&victim->board->accepted);
+	int fd = raw_call(victim->board->address, RAW_DEPTH);
+
+	while (atomic_load(&victim->board->accepted) == accepted)
+		test_sleep_ms(1);
+	return fd;
 }
 
 /* Frames that are wrong in themselves or at this moment: the first one ends the connection. */
@@ -100,9 +106,9 @@ static void test_truncated(void)
 
 	victim_start(&victim);
 	for (size_t cut = 1; cut < 32 + 16; cut += 5) {
+		int fd = call(&victim);
 		struct frame frame = on_region(&victim.board->writable, FRAME_WRITE, 16, 0);
 		uint8_t bytes[32 + 16];
-		int fd = call(&victim);
 
 		memcpy(bytes, &frame, 32);
 		memset(bytes + 32, 0xee, 16);
@@ -150,6 +156,7 @@ static void test_access(void)
 
 	victim_start(&victim);
 	for (int i = 0; i < 10; i++) {
+		int fd = call(&victim);
 		const struct descriptor_wire *readable = &victim.board->readable,
 					     *writable = &victim.board->writable;
 		struct frame frames[10] = {
@@ -164,7 +171,6 @@ static void test_access(void)
 			on_region(writable, FRAME_READ, 8, 0),
 			on_region(writable, FRAME_WRITE_IMM, 8, 0),
 		};
-		int fd = call(&victim);
 
 		frames[8].key ^= 1;
 		frames[9].key = 0;
@@ -176,6 +182,42 @@ static void test_access(void)
 	}
 	for (size_t i = 0; i < VICTIM_MEMORY - 64; i++)
 		CHECK_EQ(victim.memory[i], 0x5a);
+	victim_stop(&victim);
+}
+
+/* Keys that another connection was given are worthless here: a key that leaked, or that a peer knew
+ * before its right was taken away, opens nothing. The connection that has them goes on. */
+static void test_keys_of_another_connection(void)
+{
+	static const uint8_t ops[] = {FRAME_READ, FRAME_WRITE, FRAME_WRITE_IMM, FRAME_FETCH_ADD,
+				      FRAME_COMPARE_SWAP};
+	struct descriptor_wire readable, writable;
+	struct victim victim;
+	uint8_t bytes[64];
+	struct frame frame, answer;
+	int granted;
+
+	victim_start(&victim);
+	granted = call(&victim);
+	readable = victim.board->readable;
+	writable = victim.board->writable;
+	for (size_t i = 0; i < TEST_COUNT(ops); i++) {
+		int fd = call(&victim);
+
+		frame = on_region(ops[i] == FRAME_READ ? &readable : &writable, ops[i], 8, 0);
+		raw_frame(fd, &frame);
+		raw_expect_error(fd, 0, RMR_ACCESS);
+		victim_expect_lost(&victim, (int)i + 1, RMR_ACCESS);
+	}
+	frame = on_region(&readable, FRAME_READ, sizeof(bytes), 0);
+	raw_frame(granted, &frame);
+	CHECK(raw_read_frame(granted, &answer));
+	CHECK_EQ(answer.op, FRAME_READ_DATA);
+	CHECK(raw_read(granted, bytes, sizeof(bytes)));
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		CHECK_EQ(bytes[i], 0x5a);
+	victim_check(&victim);
+	close(granted);
 	victim_stop(&victim);
 }
 
@@ -241,9 +283,9 @@ static void test_never_reads(void)
 	int fds[4];
 
 	victim_start(&victim);
-	frame = on_region(&victim.board->readable, FRAME_READ, VICTIM_MEMORY, 0);
 	for (int i = 0; i < 4; i++) {
 		fds[i] = call(&victim);
+		frame = on_region(&victim.board->readable, FRAME_READ, VICTIM_MEMORY, 0);
 		for (frame.sequence = 0; frame.sequence < RAW_DEPTH; frame.sequence++)
 			raw_frame(fds[i], &frame);
 	}
@@ -375,6 +417,7 @@ static const struct test peer_tests[] = {
 	{"peer_truncated", test_truncated},
 	{"peer_half_then_silence", test_half_then_silence},
 	{"peer_access", test_access},
+	{"peer_keys_of_another_connection", test_keys_of_another_connection},
 	{"peer_access_behind_others", test_access_behind_others},
 	{"peer_too_many_requests", test_too_many_requests},
 	{"peer_never_reads", test_never_reads},

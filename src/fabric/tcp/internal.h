@@ -277,9 +277,10 @@ struct tcp_conn {
 	uint32_t lent;	       /* works whose memory is lent out */
 
 	/* Target. */
-	uint32_t expected;   /* sequence of the peer's next request */
-	uint32_t told;	     /* the peer knows that all below that are no messages are done */
-	uint32_t writes_end; /* one past the last WRITE placed */
+	struct key_secret secret; /* of the keys that the peer was given; zero: no region was */
+	uint32_t expected;	  /* sequence of the peer's next request */
+	uint32_t told;		  /* the peer knows that all below that are no messages are done */
+	uint32_t writes_end;	  /* one past the last WRITE placed */
 	uint32_t served_limit;
 	struct tcp_response *responses; /* served_limit of them, rounded up */
 	uint32_t response_mask, response_head, response_tail;

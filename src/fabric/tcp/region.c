@@ -3,8 +3,9 @@
  *
  * Any thread may open and close; a mutex guards the free list. Lookup takes no lock: the index
  * comes from the wire, is 16 bits, and the table has that many slots, so every index is a slot.
- * What protects a region is its key, 64 random bits that are told to nobody but those it is
- * exported to; guessing wrong costs the guesser his connection.
+ * What protects a region is its key. Exporting the region tells the peer a key that is derived from
+ * it for this connection: 64 bits that look random to every other peer. A wrong guess costs the
+ * peer its connection.
  */
 #include "fabric/tcp/region.h"
 
@@ -117,13 +118,35 @@ void tcp_region_fini(struct rmr_region *base)
 	region_free(region);
 }
 
-enum rmr_status tcp_region_export(struct rmr_region *base, struct rmr_conn *conn,
+/* Gives the connection its secret, before the first region is exported to its peer. */
+static enum rmr_status draw_secret(struct tcp_conn *conn)
+{
+	struct key_secret secret;
+	enum rmr_status status = key_random(&secret.word[0]);
+
+	if (status == RMR_OK)
+		status = key_random(&secret.word[1]);
+	if (status != RMR_OK)
+		return status;
+	queue_lock(tcp_queue_of(conn)); /* the helper may serve the peer meanwhile */
+	conn->secret = secret;
+	queue_unlock(tcp_queue_of(conn));
+	return RMR_OK;
+}
+
+enum rmr_status tcp_region_export(struct rmr_region *base, struct rmr_conn *base_conn,
 				  struct descriptor_wire *wire)
 {
 	const struct tcp_region *region = (const struct tcp_region *)base;
+	struct tcp_conn *conn = (struct tcp_conn *)base_conn;
+	enum rmr_status status = RMR_OK;
 
-	(void)conn; /* whoever knows the key may come in, by any connection of this device */
-	wire->key = region->key;
+	/* Only the owner of the connection, which is the caller, writes the secret. */
+	if (conn->secret.word[0] == 0)
+		status = draw_secret(conn);
+	if (status != RMR_OK)
+		return status;
+	wire->key = key_derive(&conn->secret, region->key);
 	wire->word[0] = region->index;
 	return RMR_OK;
 }
@@ -132,7 +155,7 @@ enum rmr_status tcp_remote_init(struct rmr_remote *base, const struct descriptor
 {
 	struct tcp_remote *remote = (struct tcp_remote *)base;
 
-	if (wire->word[0] >= TCP_REGIONS_MAX || wire->key == 0 || wire->length == 0)
+	if (wire->word[0] >= TCP_REGIONS_MAX || wire->length == 0)
 		return error_set(RMR_INVALID, "the descriptor is damaged");
 	/* Length and rights are claims; the peer checks each access against the truth. */
 	remote->key = wire->key;

@@ -3,7 +3,7 @@
  * rmr_region_close in another thread.
  *
  * A device has a table of slots that lives as long as it does. A region is a slot and a random
- * key; who wants to touch memory names both:
+ * key; code that touches memory names both:
  *
  *	if (!region_enter(slot, key))
  *		-> the region is closed, or there never was one
@@ -14,6 +14,10 @@
  * nothing has to be counted for operations that take long: they keep slot and key, and enter
  * again for each piece. Only what is in the hands of a library of others pins a region for longer
  * (region_pin).
+ *
+ * That key stays in this process. A peer names a region by a key that is derived from it and from
+ * the secret of the peer's connection (key_derive), so the key holds on that connection only;
+ * region_enter_granted checks it.
  */
 #ifndef FABRIC_TCP_REGION_H
 #define FABRIC_TCP_REGION_H
@@ -113,6 +117,23 @@ static inline bool region_enter(struct region_slot *slot, uint64_t key)
 	as_adapter_begin();
 	if (__builtin_expect(
 		    key != 0 && atomic_load_explicit(&slot->key, memory_order_seq_cst) == key, 1))
+		return true;
+	region_leave(slot);
+	return false;
+}
+
+/* The same on behalf of a peer, which names the region by the key that its connection was given. On
+ * success *key is the region's own, for entering again. */
+static inline bool region_enter_granted(struct region_slot *slot, const struct key_secret *secret,
+					uint64_t granted, uint64_t *key)
+{
+	/* As in region_enter. */
+	atomic_fetch_add_explicit(&slot->active, 1, memory_order_seq_cst);
+	as_adapter_begin();
+	*key = atomic_load_explicit(&slot->key, memory_order_seq_cst);
+	/* A connection to which nothing was exported has no secret yet. */
+	if (__builtin_expect(
+		    *key != 0 && secret->word[0] != 0 && key_derive(secret, *key) == granted, 1))
 		return true;
 	region_leave(slot);
 	return false;

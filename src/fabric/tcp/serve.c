@@ -2,9 +2,10 @@
  * The target's side of requests: what peers ask of our memory.
  *
  * Requests are executed one after the other as they are parsed. Each names a slot of the region
- * table and its key; region_enter finds out whether that is a region, and bounds and rights are
- * checked inside, before a byte of payload is taken. What is not permitted gets an ERROR answer
- * and ends the connection (conn_refuse), and nothing was touched.
+ * table and a key; region_enter_granted finds out whether that is a region that was exported to
+ * this connection, and bounds and rights are checked inside, before a byte of payload is taken.
+ * What is not permitted gets an ERROR answer and ends the connection (conn_refuse), and nothing was
+ * touched.
  *
  * The answer to a small READ or an atomic is encoded at once into the block that leaves when
  * this batch of requests is done. If there is no room (the peer does not read its answers), or
@@ -29,15 +30,16 @@ static struct region_slot *slot_of(struct tcp_conn *conn, const struct frame *fr
 	return &tcp_device_of(conn->base.queue->device)->regions.slots[frame->index];
 }
 
-/* Goes into the region that the frame names, if it may do what it wants there. Otherwise the
- * request is refused. */
-static struct region_slot *enter(struct tcp_conn *conn, const struct frame *frame, unsigned rights)
+/* Goes into the region that the frame names, if the peer was granted it with these rights, and
+ * tells the region's own key. Otherwise the request is refused. */
+static struct region_slot *enter(struct tcp_conn *conn, const struct frame *frame, unsigned rights,
+				 uint64_t *key)
 {
 	struct region_slot *slot = slot_of(conn, frame);
 	const char *problem;
 
-	if (!region_enter(slot, frame->key)) {
-		problem = "no such region, or it is closed";
+	if (!region_enter_granted(slot, &conn->secret, frame->key, key)) {
+		problem = "no region that this connection was granted, or it is closed";
 	} else if (region_covers(slot, frame->offset, frame->length, rights)) {
 		return slot;
 	} else {
@@ -96,7 +98,8 @@ static void commit_answer(struct tcp_conn *conn, uint8_t *to, uint8_t op, uint32
 
 static void serve_read(struct tcp_conn *conn, const struct frame *frame)
 {
-	struct region_slot *slot = enter(conn, frame, RMR_READ);
+	uint64_t key;
+	struct region_slot *slot = enter(conn, frame, RMR_READ, &key);
 	uint8_t *to;
 
 	if (!slot)
@@ -112,7 +115,7 @@ static void serve_read(struct tcp_conn *conn, const struct frame *frame)
 		push_response(conn, &(struct tcp_response){.op = FRAME_READ_DATA,
 							   .sequence = frame->sequence,
 							   .slot = slot,
-							   .key = frame->key,
+							   .key = key,
 							   .offset = frame->offset,
 							   .length = frame->length});
 }
@@ -120,19 +123,20 @@ static void serve_read(struct tcp_conn *conn, const struct frame *frame)
 static void serve_push(struct tcp_conn *conn, const struct frame *frame)
 {
 	struct region_slot *slot;
+	uint64_t key;
 
 	if (!tcp_queue_of(conn)->wire->push) {
 		conn_violation(conn, "it lends memory, which is of no use here");
 		return;
 	}
-	slot = enter(conn, frame, RMR_READ);
+	slot = enter(conn, frame, RMR_READ, &key);
 	if (!slot)
 		return;
 	region_leave(slot);
 	push_response(conn, &(struct tcp_response){.op = FRAME_READ_PUSH,
 						   .sequence = frame->sequence,
 						   .slot = slot,
-						   .key = frame->key,
+						   .key = key,
 						   .offset = frame->offset,
 						   .length = frame->length});
 }
@@ -151,8 +155,8 @@ static uint64_t run_atomic(uint64_t *cell, const struct frame *frame)
 
 static void serve_atomic(struct tcp_conn *conn, const struct frame *frame)
 {
-	struct region_slot *slot = enter(conn, frame, RMR_ATOMIC);
-	uint64_t old;
+	uint64_t key, old;
+	struct region_slot *slot = enter(conn, frame, RMR_ATOMIC, &key);
 	uint8_t *to;
 
 	if (!slot)
@@ -178,13 +182,14 @@ static void serve_atomic(struct tcp_conn *conn, const struct frame *frame)
 static void serve_write(struct tcp_conn *conn, const struct frame *frame)
 {
 	struct region_slot *slot;
+	uint64_t key;
 	uint8_t *to;
 
 	if (frame->op == FRAME_WRITE_IMM && !message_in_window(conn, 0)) {
 		conn_violation(conn, "more immediates than the window takes");
 		return;
 	}
-	slot = enter(conn, frame, RMR_WRITE);
+	slot = enter(conn, frame, RMR_WRITE, &key);
 	if (!slot)
 		return;
 	if (frame->op == FRAME_WRITE_IMM)
@@ -192,7 +197,7 @@ static void serve_write(struct tcp_conn *conn, const struct frame *frame)
 	to = slot->address + frame->offset;
 	region_leave(slot);
 	/* The region may be closed from now on; receive.c goes in again for each piece. */
-	receive_payload(conn, frame, to, slot, frame->key);
+	receive_payload(conn, frame, to, slot, key);
 }
 
 void serve_write_done(struct tcp_conn *conn, uint32_t sequence)
