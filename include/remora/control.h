@@ -59,7 +59,7 @@ typedef struct kv_control_options {
 	size_t buffer_size;    /* receive buffer; default 16 MiB */
 	uint64_t inline_limit; /* values shorter than this inside messages; default what the
 				* server suggests (64 KiB) */
-	const char *client_id; /* how it registers; default a name that nobody else has */
+	uint32_t client_id;    /* its number when it registers; default a random one */
 	const char *devices;   /* as fabric.h names them, with commas: "shm", "tcp,tcp",
 				* "verbs:mlx5_0,verbs:mlx5_1"; the kinds are tried in the order
 				* shm, verbs, tcp. Default all that there are */

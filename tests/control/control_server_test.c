@@ -61,7 +61,7 @@ static int put(struct caller *caller, const char *key, const void *value, size_t
 
 	kv_cache__put_request__init(&request);
 	request.key = (ProtobufCBinaryData){strlen(key), (uint8_t *)key};
-	request.value_case = KV_CACHE__PUT_REQUEST__VALUE_INLINE_VALUE;
+	request.value_source_case = KV_CACHE__PUT_REQUEST__VALUE_SOURCE_INLINE_VALUE;
 	request.inline_value = (ProtobufCBinaryData){length, (uint8_t *)value};
 	return caller_ask(caller, "Put", &request.base, NULL, NULL);
 }

@@ -8,6 +8,8 @@
 #include "base/clock.h"
 #include "data_plane_raw.h"
 
+#define PEER_ID 4000u /* and the numbers that follow */
+
 struct peer {
 	struct rmr_domains *domains;
 	struct rmr_link *link;
@@ -102,7 +104,7 @@ static void test_tokens(void)
 
 	service_start(&service, NULL, NULL);
 	control = client_open(&service, NULL);
-	CHECK_EQ(raw_register(control, "peer", NULL, &registered), GRPC_OK);
+	CHECK_EQ(raw_register(control, PEER_ID, NULL, &registered), GRPC_OK);
 	wrong = registered;
 	wrong.token[15] ^= 1;
 	CHECK_STATUS(peer_try(&other, &wrong, PLANE_TOKEN_SIZE), RMR_REFUSED);
@@ -205,10 +207,8 @@ static void test_hostile_links(void)
 	for (int i = 0; i < NONSENSES; i++) {
 		struct registered registered = {0};
 		struct peer peer;
-		char id[32];
 
-		snprintf(id, sizeof(id), "peer-%d", i);
-		CHECK_EQ(raw_register(control, id, NULL, &registered), GRPC_OK);
+		CHECK_EQ(raw_register(control, PEER_ID + (uint32_t)i, NULL, &registered), GRPC_OK);
 		CHECK_OK(peer_try(&peer, &registered, PLANE_TOKEN_SIZE));
 		send_nonsense(&peer, (enum nonsense)i);
 		if (peer_hear(&peer, &answer))
@@ -231,13 +231,13 @@ static void test_buffers(void)
 	struct service service;
 	kv_control_t *control;
 	struct peer peer;
-	struct place place = {.node_id = "peer", .ptr = 4096, .length = MIB, .keys = 1};
+	struct place place = {.node_id = PEER_ID, .ptr = 4096, .length = MIB, .keys = 1};
 	uint64_t rkeys[PLANE_MAX_BUFFERS];
 
 	service_start(&service, NULL, NULL);
 	control = client_open(&service, NULL);
 	put_there(control, MIB);
-	CHECK_EQ(raw_register(control, "peer", NULL, &registered), GRPC_OK);
+	CHECK_EQ(raw_register(control, PEER_ID, NULL, &registered), GRPC_OK);
 	CHECK_EQ(raw_get(control, "there", &place, 0, NULL), GRPC_INVALID_ARGUMENT);
 	CHECK_OK(peer_try(&peer, &registered, PLANE_TOKEN_SIZE));
 	CHECK_EQ(raw_get(control, "there", &place, 0, NULL), GRPC_INVALID_ARGUMENT);
@@ -287,7 +287,7 @@ static void test_rights(void)
 		struct rmr_domains_region *whole;
 		struct peer peer;
 
-		snprintf(place.node_id, sizeof(place.node_id), "peer-%u", right);
+		place.node_id = PEER_ID + right;
 		CHECK_EQ(raw_register(control, place.node_id, NULL, &registered), GRPC_OK);
 		CHECK_OK(peer_try(&peer, &registered, PLANE_TOKEN_SIZE));
 		whole = peer.region;

@@ -25,8 +25,8 @@ pb = None
 class Caller:
     """Calls the methods by their names: caller.Get(key=b"k")."""
 
-    def __init__(self, server):
-        self.channel = grpc.insecure_channel(server.address)
+    def __init__(self, server, options=None):
+        self.channel = grpc.insecure_channel(server.address, options)
 
     def __getattr__(self, name):
         function = self.channel.unary_unary(
@@ -54,16 +54,16 @@ def fails(code, call, **fields):
     raise AssertionError(f"no {code}")
 
 
-def location(node_id="python", rkey=1, length=1 << 20):
-    region = pb.MemoryRegionDescriptor(ptr=4096, domains=[pb.DomainKey(rkey=rkey)])
-    return pb.ValueLocation(node_id=node_id, mr=region, offset=0, length=length)
+def location(node_id=7, rkey=1, length=1 << 20):
+    region = pb.MemoryRegionDescriptor(ptr=4096, addr_rkey_list=[pb.DomainAddressKey(rkey=rkey)])
+    return pb.ValueLocation(node_id=node_id, mr_descriptor=region, offset=0, length=length)
 
 
 def test_registered_without_a_link():
     with service() as caller:
-        answer = caller.RegisterClient(client_id="python", domain_addresses=[b"shm", b"tcp"],
+        answer = caller.RegisterClient(client_id=7, domain_addresses=[b"shm", b"tcp"],
                                        receive_buffer_size=1 << 20)
-        assert answer.server_id and len(answer.link_token) == 16, answer
+        assert answer.success and answer.server_name and len(answer.link_token) == 16, answer
         kinds = [address.split(b":")[0] for address in answer.server_domain_addresses]
         assert kinds == [b"shm", b"tcp"], answer
         assert answer.inline_limit == 65536 and answer.expires_after_ms == 30000, answer
@@ -73,18 +73,18 @@ def test_registered_without_a_link():
             assert caller.Put(key=b"k", inline_value=value).success
             got = caller.Get(key=b"k", request_id=7)
             assert got.value == value and not got.pushed and got.request_id == 7, got
-        beat = caller.Heartbeat(client_id="python")
+        beat = caller.Heartbeat(client_id=7)
         assert beat.alive and not beat.linked, beat
-        assert not caller.Heartbeat(client_id="somebody else").alive
+        assert not caller.Heartbeat(client_id=8).alive
 
 
 def test_only_kinds_that_it_has():
     with service() as caller:
-        answer = caller.RegisterClient(client_id="a", domain_addresses=[b"tcp"])
+        answer = caller.RegisterClient(client_id=1, domain_addresses=[b"tcp"])
         assert [a[:4] for a in answer.server_domain_addresses] == [b"tcp:"], answer
-        answer = caller.RegisterClient(client_id="b", domain_addresses=[b"verbs:mlx5_0"])
+        answer = caller.RegisterClient(client_id=2, domain_addresses=[b"verbs:mlx5_0"])
         assert not answer.server_domain_addresses, answer
-        answer = caller.RegisterClient(client_id="c")
+        answer = caller.RegisterClient(client_id=3)
         assert len(answer.server_domain_addresses) == 2, answer
 
 
@@ -100,36 +100,39 @@ def test_places_of_nobody():
                   rdma_location=location())
             fails(grpc.StatusCode.INVALID_ARGUMENT, caller.Get, key=b"k",
                   response_location=pb.ValueLocation())
-            caller.RegisterClient(client_id=f"python{_ or ''}")
+            caller.RegisterClient(client_id=7 + _)
         fails(grpc.StatusCode.NOT_FOUND, caller.Get, key=b"new")
 
 
-def test_names():
-    with service() as caller:
-        first = caller.RegisterClient(client_id="one")
-        fails(grpc.StatusCode.ALREADY_EXISTS, caller.RegisterClient, client_id="one")
-        fails(grpc.StatusCode.ALREADY_EXISTS, caller.RegisterClient, client_id="one",
-              link_token=b"x" * 16)
-        again = caller.RegisterClient(client_id="one", link_token=first.link_token)
-        assert again.link_token != first.link_token
-        for name in ("", "x" * 64, "a\tb"):
-            fails(grpc.StatusCode.INVALID_ARGUMENT, caller.RegisterClient, client_id=name)
+def test_numbers():
+    """Registrations without a link may share a number, on two connections and on one."""
+    with GrpcServer("--node-id", "42") as server:
+        one = Caller(server)
+        two = Caller(server, [("grpc.use_local_subchannel_pool", 1)])
+        tokens = {caller.RegisterClient(client_id=number).link_token
+                  for caller in (one, two, one) for number in (0, 1, 2**32 - 1)}
+        assert len(tokens) == 9, tokens
+        answer = one.RegisterClient(client_id=1)
+        assert (answer.server_id, answer.server_name) == (42, "42"), answer
+        one.channel.close()
+        assert two.Heartbeat(client_id=1).alive
+        two.channel.close()
 
 
 def test_forgotten():
     with service("--grpc-client-expiry", "1s") as caller:
-        caller.RegisterClient(client_id="silent")
-        caller.RegisterClient(client_id="beating")
+        caller.RegisterClient(client_id=1)
+        caller.RegisterClient(client_id=2)
         end = time.monotonic() + PATIENCE_S
-        while caller.Heartbeat(client_id="beating").alive:
+        while caller.Heartbeat(client_id=2).alive:
             figures = {f.name: f.number for f in caller.Stats(prefix="control.plane.").figures}
             if figures["control.plane.clients"] == 1:
                 break
             assert time.monotonic() < end, figures
             time.sleep(0.1)
-        assert not caller.Heartbeat(client_id="silent").alive
-        caller.RegisterClient(client_id="silent")
-        assert caller.Heartbeat(client_id="silent").alive
+        assert not caller.Heartbeat(client_id=1).alive
+        caller.RegisterClient(client_id=1)
+        assert caller.Heartbeat(client_id=1).alive
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ struct place place_of(kv_control_t *control, size_t offset, size_t length)
 {
 	const struct memory_buffer *buffer = &control->plane.buffers[0];
 	struct place place = {
+		.node_id = control->plane.id,
 		.ptr = (uintptr_t)buffer->base,
 		.rkey = buffer->rkey,
 		.offset = offset,
@@ -36,14 +37,13 @@ struct place place_of(kv_control_t *control, size_t offset, size_t length)
 		.keys = 1,
 	};
 
-	snprintf(place.node_id, sizeof(place.node_id), "%s", control->plane.id);
 	return place;
 }
 
 struct raw_location {
 	KvCache__ValueLocation location;
 	KvCache__MemoryRegionDescriptor mr;
-	KvCache__DomainKey keys[2], *pointers[2];
+	KvCache__DomainAddressKey keys[2], *pointers[2];
 };
 
 static KvCache__ValueLocation *raw_location(struct raw_location *raw, const struct place *place)
@@ -51,16 +51,16 @@ static KvCache__ValueLocation *raw_location(struct raw_location *raw, const stru
 	kv_cache__value_location__init(&raw->location);
 	kv_cache__memory_region_descriptor__init(&raw->mr);
 	for (unsigned i = 0; i < 2; i++) {
-		kv_cache__domain_key__init(&raw->keys[i]);
+		kv_cache__domain_address_key__init(&raw->keys[i]);
 		raw->pointers[i] = &raw->keys[i];
 	}
 	raw->keys[0].rkey = place->rkey;
 	raw->keys[1].rkey = place->second_rkey;
 	raw->mr.ptr = place->ptr;
-	raw->mr.domains = raw->pointers;
-	raw->mr.n_domains = place->keys;
-	raw->location.node_id = (char *)place->node_id;
-	raw->location.mr = &raw->mr;
+	raw->mr.addr_rkey_list = raw->pointers;
+	raw->mr.n_addr_rkey_list = place->keys;
+	raw->location.node_id = place->node_id;
+	raw->location.mr_descriptor = &raw->mr;
 	raw->location.offset = place->offset;
 	raw->location.length = place->length;
 	return &raw->location;
@@ -107,7 +107,7 @@ enum grpc_status raw_put(kv_control_t *control, const char *key, const struct pl
 
 	kv_cache__put_request__init(&request);
 	request.key = (ProtobufCBinaryData){strlen(key), (uint8_t *)key};
-	request.value_case = KV_CACHE__PUT_REQUEST__VALUE_RDMA_LOCATION;
+	request.value_source_case = KV_CACHE__PUT_REQUEST__VALUE_SOURCE_RDMA_LOCATION;
 	request.rdma_location = raw_location(&raw, place);
 	(void)control_ask(control, &ask);
 	return ask.is_answered ? ask.status : GRPC_CANCELLED;
@@ -135,8 +135,8 @@ static bool take_registered(void *context, const uint8_t *bytes, size_t length)
 	return true;
 }
 
-enum grpc_status raw_register(kv_control_t *control, const char *id,
-			      const struct registered *before, struct registered *registered)
+enum grpc_status raw_register(kv_control_t *control, uint32_t id, const struct registered *before,
+			      struct registered *registered)
 {
 	KvCache__RegisterClientRequest request = KV_CACHE__REGISTER_CLIENT_REQUEST__INIT;
 	struct control_ask ask = {
@@ -146,7 +146,7 @@ enum grpc_status raw_register(kv_control_t *control, const char *id,
 		.context = registered,
 	};
 
-	request.client_id = (char *)id;
+	request.client_id = id;
 	if (before)
 		request.link_token =
 			(ProtobufCBinaryData){PLANE_TOKEN_SIZE, (uint8_t *)before->token};

@@ -18,7 +18,7 @@
 
 /* A place, as a client would name it. */
 struct place {
-	char node_id[80];
+	uint32_t node_id;
 	uint64_t ptr, rkey, offset, length;
 	unsigned keys; /* how many domain keys */
 	uint64_t second_rkey;
@@ -43,8 +43,8 @@ struct registered {
 };
 
 /* `before` may be NULL: no token is sent. */
-enum grpc_status raw_register(kv_control_t *control, const char *id,
-			      const struct registered *before, struct registered *registered);
+enum grpc_status raw_register(kv_control_t *control, uint32_t id, const struct registered *before,
+			      struct registered *registered);
 
 /* The key "there", with a value of number 7. */
 void put_there(kv_control_t *control, size_t length);

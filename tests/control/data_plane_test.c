@@ -96,10 +96,10 @@ static void test_wrong_places(void)
 	WRONG(place.length = ROOM);
 	WRONG(place.length = UINT64_MAX);
 	WRONG((place.length = UINT64_MAX, place.offset = 1));
-	WRONG(snprintf(place.node_id, sizeof(place.node_id), "nobody"));
-	WRONG(place.node_id[0] = '\0');
+	WRONG(place.node_id++);
+	WRONG(place.node_id = 0);
 	/* Another client, with the key of this one. */
-	WRONG(snprintf(place.node_id, sizeof(place.node_id), "%s", other->plane.id));
+	WRONG(place.node_id = other->plane.id);
 #undef WRONG
 	check_guard(other);
 	/* And the right one. */
@@ -213,65 +213,64 @@ static void test_too_long(void)
 
 static void test_registrations(void)
 {
-	struct registered first = {0}, second = {0}, wrong = {0};
+	struct registered first = {0}, second = {0};
 	struct service service;
-	kv_control_t *control;
-	char id[80];
+	kv_control_t *control, *plain;
 
 	service_start(&service, NULL, NULL);
 	control = client_open(&service, NULL);
-	CHECK_EQ(raw_register(control, "", NULL, &first), GRPC_INVALID_ARGUMENT);
-	memset(id, 'x', sizeof(id));
-	id[64] = '\0';
-	CHECK_EQ(raw_register(control, id, NULL, &first), GRPC_INVALID_ARGUMENT);
-	CHECK_EQ(raw_register(control, "a\nb", NULL, &first), GRPC_INVALID_ARGUMENT);
-	id[63] = '\0';
-	CHECK_EQ(raw_register(control, id, NULL, &first), GRPC_OK);
-	CHECK_EQ(raw_register(control, "one", NULL, &first), GRPC_OK);
+	plain = client_open(&service, &(kv_control_options_t){.no_data_plane = true});
+	CHECK_EQ(raw_register(control, 1, NULL, &first), GRPC_OK);
 	CHECK_EQ(first.token_length, PLANE_TOKEN_SIZE);
-	CHECK_EQ(raw_register(control, "one", NULL, &second), GRPC_ALREADY_EXISTS);
-	CHECK_EQ(raw_register(control, "one", &wrong, &second), GRPC_ALREADY_EXISTS);
-	CHECK_EQ(raw_register(control, "one", &first, &second), GRPC_OK);
+	/* One connection has one registration of a number that waits; another may have one, too. */
+	CHECK_EQ(raw_register(control, 1, NULL, &second), GRPC_OK);
 	CHECK(memcmp(first.token, second.token, PLANE_TOKEN_SIZE) != 0);
-	CHECK_EQ(raw_register(control, "one", &first, &second), GRPC_ALREADY_EXISTS);
+	CHECK_EQ(control_figure(control, "control.plane.clients"), 2);
+	CHECK_EQ(raw_register(plain, 1, NULL, &first), GRPC_OK);
 	CHECK_EQ(control_figure(control, "control.plane.clients"), 3);
-	/* The name of one that is linked, from elsewhere. */
-	CHECK_EQ(raw_register(control, control->plane.id, &first, &second), GRPC_ALREADY_EXISTS);
+	CHECK_EQ(raw_register(plain, 1, &first, &first), GRPC_OK);
+	CHECK_EQ(control_figure(control, "control.plane.clients"), 3);
+	/* The number of one that is linked is its own. */
+	CHECK_EQ(raw_register(plain, control->plane.id, NULL, &second), GRPC_ALREADY_EXISTS);
+	CHECK_EQ(raw_register(plain, control->plane.id, &first, &second), GRPC_ALREADY_EXISTS);
+	CHECK_CONTAINS(kv_control_error(plain), "is in use");
+	put_there(control, LONG);
+	CHECK_EQ(kv_control_last_path(control), KV_PATH_RENDEZVOUS);
+	kv_control_close(plain);
 	kv_control_close(control);
 	service_stop(&service);
 }
 
-/* The answer to a registration was lost: the server knows the name, and we know no token. */
+/* The answer to a registration was lost: the server knows the number, and we know no token. */
 static void test_lost_registration(void)
 {
-	kv_control_options_t named = {.client_id = "by-name"};
+	kv_control_options_t numbered = {.client_id = 77};
 	struct registered registered = {0};
 	struct service service;
 	kv_control_t *control, *other;
-	char id[sizeof(control->plane.id)];
 
 	service_start(&service, NULL, NULL);
 	control = client_open(&service, NULL);
-	other = client_open(&service, &named);
 	for (int has_token = 0; has_token < 2; has_token++) {
-		memcpy(id, control->plane.id, sizeof(id));
 		plane_close(control);
-		control_await_figure(control, "control.plane.links", 1);
-		CHECK_EQ(raw_register(control, id, NULL, &registered), GRPC_OK);
+		control_await_figure(control, "control.plane.links", 0);
+		CHECK_EQ(raw_register(control, control->plane.id, NULL, &registered), GRPC_OK);
 		control->plane.has_token = has_token;
-		/* A name that we made up is replaced at once. */
 		CHECK(plane_is_ready(control, control_deadline(control)));
-		CHECK(strcmp(id, control->plane.id) != 0);
 		put_there(control, LONG);
 		CHECK_EQ(kv_control_last_path(control), KV_PATH_RENDEZVOUS);
 	}
-	/* One that the caller has given is his. */
-	plane_close(other);
-	control_await_figure(control, "control.plane.links", 1);
-	CHECK_EQ(raw_register(control, "by-name", NULL, &registered), GRPC_OK);
-	CHECK(!plane_is_ready(other, control_deadline(other)));
-	CHECK_CONTAINS(kv_control_transport(other), "is registered");
-	CHECK_STR(other->plane.id, "by-name");
+	kv_control_close(control);
+	/* If another has the number, one that we made up is replaced, the caller's is not. */
+	control = client_open(&service, &numbered);
+	CHECK_EQ(control->plane.id, 77);
+	CHECK_EQ(client_try(&service, &numbered, &other), KV_OK);
+	CHECK_CONTAINS(kv_control_transport(other), "is in use");
+	CHECK_EQ(other->plane.id, 77);
+	other->options.client_id = 0;
+	plane_open(other, control_deadline(other));
+	CHECK_STR(kv_control_transport(other), kv_control_transport(control));
+	CHECK(other->plane.id != 77);
 	kv_control_close(other);
 	kv_control_close(control);
 	service_stop(&service);
@@ -319,10 +318,10 @@ static kv_control_t *plain_open(const struct service *service)
 static void register_crowd(kv_control_t *control, unsigned crowd)
 {
 	struct registered registered = {0};
-	char id[32];
+	uint32_t id = 0;
 
 	for (unsigned i = 0; i < PLANE_CONN_WAITING; i++) {
-		snprintf(id, sizeof(id), "crowd-%u-%u", crowd, i);
+		id = 1000 * crowd + i;
 		CHECK_EQ(raw_register(control, id, NULL, &registered), GRPC_OK);
 	}
 	/* One that is there may begin anew; it is no more than before. */
@@ -351,7 +350,7 @@ static void test_too_many_registrations(void)
 	for (unsigned i = 1; i < TEST_COUNT(plain); i++)
 		kv_control_close(plain[i]);
 	control_await_figure(plain[0], "control.plane.clients", PLANE_CONN_WAITING);
-	CHECK_EQ(raw_register(plain[0], "one more", NULL, &registered), GRPC_RESOURCE_EXHAUSTED);
+	CHECK_EQ(raw_register(plain[0], 999999, NULL, &registered), GRPC_RESOURCE_EXHAUSTED);
 	CHECK_CONTAINS(kv_control_error(plain[0]), "no link yet");
 	/* Whose link has come is counted no more, and outlives other connections. */
 	control = client_open(&service, NULL);

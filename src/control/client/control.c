@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -80,7 +79,6 @@ static bool keep_text(const char **text)
 
 static void free_options(kv_control_options_t *options)
 {
-	free((char *)options->client_id);
 	free((char *)options->devices);
 	free((char *)options->key_file);
 	free((char *)options->ca_file);
@@ -91,32 +89,30 @@ static void free_options(kv_control_options_t *options)
 static int fill_options(kv_control_t *control, const kv_control_options_t *given)
 {
 	kv_control_options_t *options = &control->options;
-	const char *texts[6] = {0};
+	const char *texts[5] = {0};
 	bool is_kept = true;
 
 	if (given)
 		*options = *given;
 	if (!options->key_file)
 		options->key_file = getenv("REMORA_KEY_FILE");
-	texts[0] = options->client_id;
-	texts[1] = options->devices;
-	texts[2] = options->key_file;
-	texts[3] = options->ca_file;
-	texts[4] = options->cert_file;
-	texts[5] = options->cert_key_file;
-	for (unsigned i = 0; i < 6; i++) {
+	texts[0] = options->devices;
+	texts[1] = options->key_file;
+	texts[2] = options->ca_file;
+	texts[3] = options->cert_file;
+	texts[4] = options->cert_key_file;
+	for (unsigned i = 0; i < 5; i++) {
 		bool is_there = keep_text(&texts[i]);
 
 		if (!is_there)
 			texts[i] = NULL;
 		is_kept &= is_there;
 	}
-	options->client_id = texts[0];
-	options->devices = texts[1];
-	options->key_file = texts[2];
-	options->ca_file = texts[3];
-	options->cert_file = texts[4];
-	options->cert_key_file = texts[5];
+	options->devices = texts[0];
+	options->key_file = texts[1];
+	options->ca_file = texts[2];
+	options->cert_file = texts[3];
+	options->cert_key_file = texts[4];
 	if (!is_kept)
 		return control_error(control, KV_NO_MEMORY, "no memory for a client");
 	if (options->timeout_ms <= 0)
@@ -149,19 +145,10 @@ static int read_key(kv_control_t *control)
 
 int control_make_id(kv_control_t *control)
 {
-	uint64_t random;
-
-	if (control->options.client_id) {
-		if (strlen(control->options.client_id) >= sizeof(control->plane.id))
-			return control_error(control, KV_INVALID, "client_id: at most %zu letters",
-					     sizeof(control->plane.id) - 1);
-		strcpy(control->plane.id, control->options.client_id);
-		return KV_OK;
-	}
-	if (getrandom(&random, sizeof(random), 0) != sizeof(random))
+	control->plane.id = control->options.client_id;
+	if (!control->plane.id && getrandom(&control->plane.id, sizeof(control->plane.id), 0) !=
+					  sizeof(control->plane.id))
 		return control_error(control, KV_INTERNAL, "there are no random numbers");
-	snprintf(control->plane.id, sizeof(control->plane.id), "client-%d-%016" PRIx64,
-		 (int)getpid(), random);
 	return KV_OK;
 }
 

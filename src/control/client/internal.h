@@ -162,7 +162,7 @@ struct memory_buffer {
 };
 
 struct control_plane {
-	char id[64];
+	uint32_t id;
 	uint8_t token[PLANE_TOKEN_SIZE];
 	bool has_token;
 	struct rmr_domains *domains;
@@ -242,7 +242,7 @@ int control_error(kv_control_t *control, int status, const char *format, ...)
 /* When a call that begins now has to end. Taken once for a call of the caller's, at its beginning,
  * and handed on to all that is done for it. */
 uint64_t control_deadline(const kv_control_t *control);
-/* A name that nobody else has, unless the caller has given one. */
+/* The caller's number, or a random one. */
 int control_make_id(kv_control_t *control);
 int control_ping(kv_control_t *control, uint64_t deadline_ns, uint64_t *round_trip_ns);
 /* Connects if that is needed. */

@@ -170,8 +170,8 @@ static int register_once(kv_control_t *control, struct devices *devices,
 	return status;
 }
 
-/* If an answer was lost the server knows our name by a token that we never saw, until it forgets
- * us. A name that we made up ourselves is not worth waiting for. */
+/* Another client may have the number, or an earlier link of ours whose token was lost with its
+ * answer. A number that we made up ourselves is made up anew. */
 static int register_client(kv_control_t *control, struct devices *devices,
 			   struct registration *registration, uint64_t deadline_ns)
 {

@@ -46,7 +46,7 @@ static uint64_t limit_of(const kv_control_t *control)
 struct location {
 	KvCache__ValueLocation location;
 	KvCache__MemoryRegionDescriptor mr;
-	KvCache__DomainKey key, *keys[1];
+	KvCache__DomainAddressKey key, *keys[1];
 };
 
 static KvCache__ValueLocation *make_location(kv_control_t *control, struct location *location,
@@ -54,14 +54,14 @@ static KvCache__ValueLocation *make_location(kv_control_t *control, struct locat
 {
 	kv_cache__value_location__init(&location->location);
 	kv_cache__memory_region_descriptor__init(&location->mr);
-	kv_cache__domain_key__init(&location->key);
+	kv_cache__domain_address_key__init(&location->key);
 	location->key.rkey = place->buffer->rkey;
 	location->keys[0] = &location->key;
 	location->mr.ptr = (uintptr_t)place->buffer->base;
-	location->mr.domains = location->keys;
-	location->mr.n_domains = 1;
+	location->mr.addr_rkey_list = location->keys;
+	location->mr.n_addr_rkey_list = 1;
 	location->location.node_id = control->plane.id;
-	location->location.mr = &location->mr;
+	location->location.mr_descriptor = &location->mr;
 	location->location.offset = place->offset;
 	location->location.length = length;
 	return &location->location;
@@ -409,7 +409,7 @@ static int put_from(kv_control_t *control, struct deposit *deposit,
 	struct control_ask ask;
 	int status;
 
-	deposit->request.value_case = KV_CACHE__PUT_REQUEST__VALUE_RDMA_LOCATION;
+	deposit->request.value_source_case = KV_CACHE__PUT_REQUEST__VALUE_SOURCE_RDMA_LOCATION;
 	deposit->request.rdma_location = make_location(control, &location, place, deposit->length);
 	status = ask_put(control, deposit, true, &ask);
 	*again = is_worth_another(control, &ask, status, deposit->deadline_ns);
@@ -432,7 +432,7 @@ static int put_inline(kv_control_t *control, struct deposit *deposit)
 				     " at most; a data plane could carry it, but: %s",
 				     deposit->length, control->plane.max_message,
 				     control->plane.transport);
-	deposit->request.value_case = KV_CACHE__PUT_REQUEST__VALUE_INLINE_VALUE;
+	deposit->request.value_source_case = KV_CACHE__PUT_REQUEST__VALUE_SOURCE_INLINE_VALUE;
 	deposit->request.inline_value =
 		(ProtobufCBinaryData){deposit->length, (uint8_t *)deposit->value};
 	control->path = KV_PATH_INLINE;

@@ -49,24 +49,26 @@ bool plane_clients_open(struct data_plane *plane)
 	return true;
 }
 
-static struct list *bucket_of(struct data_plane *plane, const char *id)
+static struct list *bucket_of(struct data_plane *plane, uint32_t id)
 {
-	return &plane->buckets[hash64(id, strlen(id)) % PLANE_BUCKETS];
+	return &plane->buckets[hash64(&id, sizeof(id)) % PLANE_BUCKETS];
 }
 
-struct plane_client *plane_client_find(struct data_plane *plane, const char *id)
+struct plane_client *plane_client_find(struct data_plane *plane, uint32_t id)
 {
+	struct plane_client *found = NULL;
+
 	list_for_each (at, bucket_of(plane, id)) {
 		struct plane_client *client = list_entry(at, struct plane_client, hash_link);
 
-		if (strcmp(client->id, id) == 0)
-			return client;
+		if (client->id == id && (!found || client->state == PLANE_LINKED))
+			found = client;
 	}
-	return NULL;
+	return found;
 }
 
 /* NULL: there are too many. Its token is for the caller to fill in. */
-static struct plane_client *client_create(struct data_plane *plane, const char *id,
+static struct plane_client *client_create(struct data_plane *plane, uint32_t id,
 					  struct h2_conn *conn)
 {
 	struct plane_client *client;
@@ -80,7 +82,7 @@ static struct plane_client *client_create(struct data_plane *plane, const char *
 	client->posted = 0;
 	client->conn = conn;
 	conn->waiting++;
-	snprintf(client->id, sizeof(client->id), "%s", id);
+	client->id = id;
 	list_add_tail(&plane->clients, &client->link);
 	list_add(bucket_of(plane, id), &client->hash_link);
 	figure_add(&plane->figures.clients, 1);
@@ -110,7 +112,7 @@ static void client_end(struct data_plane *plane, struct plane_client *client, co
 	if (client->state == PLANE_ENDING)
 		return;
 	if (why)
-		log_warn_limited("client '%s' of the data plane: %s", client->id, why);
+		log_warn_limited("client %u of the data plane: %s", client->id, why);
 	client->state = PLANE_ENDING;
 	stop_waiting(client);
 	list_remove(&client->hash_link);
@@ -219,8 +221,8 @@ void plane_clients_check(struct data_plane *plane, uint64_t now_ns)
 			figure_add(&plane->figures.expired, 1);
 			client_end(plane, client, "its memory cannot be reached; thrown out");
 		} else if (now_ns > client->heard_ns + expiry_ns) {
-			log_info("client '%s' of the data plane: not heard of for %d ms",
-				 client->id, options->client_expiry_ms);
+			log_info("client %u of the data plane: not heard of for %d ms", client->id,
+				 options->client_expiry_ms);
 			figure_add(&plane->figures.expired, 1);
 			client_end(plane, client, NULL);
 		}
@@ -254,7 +256,7 @@ void plane_link_arrived(struct plane_kind *kind, struct rmr_link_request *reques
 	struct rmr_link_options options = {.depth = LINK_DEPTH};
 	size_t length;
 	const void *token = rmr_link_request_private(request, &length);
-	struct plane_client *client = find_token(plane, token, length);
+	struct plane_client *client = find_token(plane, token, length), *found;
 
 	if (!client) {
 		log_warn_limited("%s: a link without a token of RegisterClient",
@@ -263,9 +265,16 @@ void plane_link_arrived(struct plane_kind *kind, struct rmr_link_request *reques
 		rmr_link_reject(request, "not the token of a registered client, or used already");
 		return;
 	}
+	found = plane_client_find(plane, client->id);
+	if (found && found->state == PLANE_LINKED) {
+		figure_add(&plane->figures.refused, 1);
+		rmr_link_reject(request, "another client with this client_id has a link");
+		client_end(plane, client, NULL);
+		return;
+	}
 	options.user = client;
 	if (rmr_link_accept(request, &options, &client->rmr_link) != RMR_OK) {
-		log_debug("client '%s': %s", client->id, error_chain());
+		log_debug("client %u: %s", client->id, error_chain());
 		return;
 	}
 	stop_waiting(client);
@@ -274,7 +283,7 @@ void plane_link_arrived(struct plane_kind *kind, struct rmr_link_request *reques
 	client->heard_ns = clock_now_ns();
 	kind->links++;
 	figure_add(&plane->figures.links, 1);
-	log_debug("client '%s' is linked by %s", client->id, kind->name);
+	log_debug("client %u is linked by %s", client->id, kind->name);
 }
 
 /* ------------------------------------------------------------------------------------------
@@ -397,17 +406,6 @@ void plane_client_message(struct plane_client *client, const void *bytes, size_t
  * RegisterClient and Heartbeat
  */
 
-static bool is_name(const char *id)
-{
-	size_t length = strlen(id);
-
-	for (size_t i = 0; i < length; i++) {
-		if ((uint8_t)id[i] < 0x20 || id[i] == 0x7f)
-			return false;
-	}
-	return length && length <= PLANE_ID_MAX;
-}
-
 /* Whether the client has devices that could connect by this kind. Who names none has all. */
 static bool has_kind(const KvCache__RegisterClientRequest *request, const char *kind)
 {
@@ -431,7 +429,9 @@ static void answer_registered(struct data_plane *plane, struct rpc *call,
 	KvCache__RegisterClientResponse response = KV_CACHE__REGISTER_CLIENT_RESPONSE__INIT;
 	ProtobufCBinaryData addresses[PLANE_MAX_KINDS];
 
+	response.success = true;
 	response.server_id = plane->control->server_id;
+	response.server_name = plane->control->server_name;
 	response.server_domain_addresses = addresses;
 	for (unsigned i = 0; i < plane->kind_count; i++) {
 		struct plane_kind *kind = &plane->kinds[i];
@@ -447,27 +447,39 @@ static void answer_registered(struct data_plane *plane, struct rpc *call,
 	rpc_reply(call, &response.base, GRPC_OK, "%s", "");
 }
 
+/* Ends registrations that this one is to replace: the one whose token the call carries, and one of
+ * the same connection whose link has not come. False: a linked client has the number. */
+static bool replace(struct data_plane *plane, const struct rpc *call,
+		    const KvCache__RegisterClientRequest *request)
+{
+	bool is_free = true;
+
+	list_for_each_safe (at, bucket_of(plane, request->client_id)) {
+		struct plane_client *client = list_entry(at, struct plane_client, hash_link);
+
+		if (client->id != request->client_id)
+			continue;
+		if ((client->state == PLANE_WAITING && client->conn == call->conn) ||
+		    (request->link_token.len == PLANE_TOKEN_SIZE &&
+		     CRYPTO_memcmp(request->link_token.data, client->token, PLANE_TOKEN_SIZE) == 0))
+			client_end(plane, client, NULL);
+		else if (client->state == PLANE_LINKED)
+			is_free = false;
+	}
+	plane_reap(plane);
+	return is_free;
+}
+
 void data_plane_register(struct data_plane *plane, struct rpc *call,
 			 const KvCache__RegisterClientRequest *request)
 {
 	struct plane_client *client;
 
-	if (!is_name(request->client_id)) {
-		rpc_reply(call, NULL, GRPC_INVALID_ARGUMENT,
-			  "client_id: 1 to %u letters, of your choosing", PLANE_ID_MAX);
-		return;
-	}
-	client = plane_client_find(plane, request->client_id);
-	if (client && (request->link_token.len != PLANE_TOKEN_SIZE ||
-		       CRYPTO_memcmp(request->link_token.data, client->token, PLANE_TOKEN_SIZE))) {
+	if (!replace(plane, call, request)) {
 		rpc_reply(call, NULL, GRPC_ALREADY_EXISTS,
-			  "'%s' is registered; take another client_id, or send its link_token",
-			  client->id);
+			  "client_id %u is in use; choose another, or send its link_token",
+			  request->client_id);
 		return;
-	}
-	if (client) {
-		client_end(plane, client, NULL);
-		plane_reap(plane);
 	}
 	if (call->conn->waiting >= PLANE_CONN_WAITING) {
 		rpc_reply(
@@ -496,12 +508,17 @@ void data_plane_heartbeat(struct data_plane *plane, struct rpc *call,
 			  const KvCache__HeartbeatRequest *request)
 {
 	KvCache__HeartbeatResponse response = KV_CACHE__HEARTBEAT_RESPONSE__INIT;
-	struct plane_client *client = plane_client_find(plane, request->client_id);
+	uint64_t now_ns = clock_now_ns();
 
-	if (client) {
-		client->heard_ns = clock_now_ns();
+	/* Clients that wait for their link may share a number. */
+	list_for_each (at, bucket_of(plane, request->client_id)) {
+		struct plane_client *client = list_entry(at, struct plane_client, hash_link);
+
+		if (client->id != request->client_id)
+			continue;
+		client->heard_ns = now_ns;
 		response.alive = true;
-		response.linked = client->state == PLANE_LINKED;
+		response.linked |= client->state == PLANE_LINKED;
 	}
 	rpc_reply(call, &response.base, GRPC_OK, "%s", "");
 }

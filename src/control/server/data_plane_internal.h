@@ -30,7 +30,6 @@
 #define PLANE_MAX_TRANSFERS    256u /* of all clients */
 #define PLANE_CLIENT_TRANSFERS 32u  /* of one */
 #define PLANE_HELD_PART	       4u   /* of the store's memory they may hold together */
-#define PLANE_ID_MAX	       63u
 #define PLANE_BUCKETS	       1024u
 #define PLANE_EVENTS	       32
 
@@ -70,7 +69,7 @@ struct plane_client {
 	struct list transfers; /* under way */
 	enum plane_client_state state;
 	unsigned transfer_count;
-	char id[PLANE_ID_MAX + 1];
+	uint32_t id; /* of the client's choosing; of those LINKED no two have the same */
 	uint8_t token[PLANE_TOKEN_SIZE];
 	struct h2_conn *conn; /* WAITING: that has registered it */
 	uint64_t heard_ns;
@@ -130,8 +129,8 @@ struct data_plane {
 
 bool plane_clients_open(struct data_plane *plane);
 void plane_clients_close(struct data_plane *plane);
-/* NULL: nobody of that name is registered. */
-struct plane_client *plane_client_find(struct data_plane *plane, const char *id);
+/* The client with this number that has a link, else one that waits for it; NULL: there is none. */
+struct plane_client *plane_client_find(struct data_plane *plane, uint32_t id);
 /* It ends with this turn; `why` is logged. Legal again and again. */
 void plane_client_end(struct plane_client *client, const char *why);
 /* Closes those that end. Not while events are being looked at. */

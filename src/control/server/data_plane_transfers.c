@@ -93,7 +93,7 @@ static struct plane_buffer *find_buffer(struct plane_client *client,
 					const KvCache__MemoryRegionDescriptor *mr)
 {
 	struct plane_buffer *found = NULL;
-	uint64_t rkey = mr->n_domains ? mr->domains[0]->rkey : 0;
+	uint64_t rkey = mr->n_addr_rkey_list ? mr->addr_rkey_list[0]->rkey : 0;
 
 	for (unsigned i = 0; i < PLANE_MAX_BUFFERS; i++) {
 		struct plane_buffer *buffer = &client->buffers[i];
@@ -102,22 +102,22 @@ static struct plane_buffer *find_buffer(struct plane_client *client,
 		if (is_right && buffer->remote && buffer->ptr == mr->ptr && !buffer->is_leaving)
 			found = buffer;
 	}
-	for (size_t i = 1; i < mr->n_domains; i++) {
-		if (mr->domains[i]->rkey != rkey)
+	for (size_t i = 1; i < mr->n_addr_rkey_list; i++) {
+		if (mr->addr_rkey_list[i]->rkey != rkey)
 			found = NULL;
 	}
 	return found;
 }
 
-/* NULL, or what is wrong. It does not say whether somebody of that name is there. */
+/* NULL, or what is wrong. The text does not tell whether a client of that number is there. */
 static const char *check_place(struct data_plane *plane, const KvCache__ValueLocation *location,
 			       unsigned right, struct place *place)
 {
 	struct plane_client *client = plane_client_find(plane, location->node_id);
 	struct plane_buffer *buffer = NULL;
 
-	if (client && client->state == PLANE_LINKED && location->mr)
-		buffer = find_buffer(client, location->mr);
+	if (client && client->state == PLANE_LINKED && location->mr_descriptor)
+		buffer = find_buffer(client, location->mr_descriptor);
 	if (!buffer)
 		return "no such memory: node_id, ptr and rkey must be those of a buffer that its "
 		       "client has told of, and not taken back";

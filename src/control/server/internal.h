@@ -396,7 +396,8 @@ struct kv_control_server {
 	char address[CONTROL_ADDRESS];	     /* as wanted */
 	char bound[CONTROL_ADDRESS];	     /* as it is; "": not started */
 	char *tls_cert, *tls_key, *tls_client_ca;
-	char server_id[64]; /* --node-id, or one that was made up */
+	char server_name[64]; /* --node-id, or one that was made up */
+	uint32_t server_id;   /* the same as a number */
 	bool uses_tls;
 	pthread_mutex_t tls_lock; /* of the pointer, which may change while it runs */
 	SSL_CTX *tls;

@@ -171,7 +171,7 @@ void method_put(struct rpc *rpc, const ProtobufCMessage *message)
 	struct store_info info;
 	enum store_status status;
 
-	if (request->value_case == KV_CACHE__PUT_REQUEST__VALUE_RDMA_LOCATION) {
+	if (request->value_source_case == KV_CACHE__PUT_REQUEST__VALUE_SOURCE_RDMA_LOCATION) {
 		if (control->plane)
 			data_plane_put(control->plane, rpc, request);
 		else
@@ -179,7 +179,7 @@ void method_put(struct rpc *rpc, const ProtobufCMessage *message)
 		return;
 	}
 	/* Neither of the two is an empty value: that is how some languages send one. */
-	if (request->value_case == KV_CACHE__PUT_REQUEST__VALUE_INLINE_VALUE) {
+	if (request->value_source_case == KV_CACHE__PUT_REQUEST__VALUE_SOURCE_INLINE_VALUE) {
 		put.value = request->inline_value.data;
 		put.value_length = request->inline_value.len;
 	}

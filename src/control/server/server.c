@@ -163,6 +163,33 @@ static int keep_names(struct kv_control_server *control)
 	return status;
 }
 
+/* --node-id as a number, if it is one. */
+static bool parse_id(const char *text, uint32_t *id)
+{
+	uint64_t number = 0;
+
+	for (; *text >= '0' && *text <= '9' && number <= UINT32_MAX; text++)
+		number = 10 * number + (uint64_t)(*text - '0');
+	if (*text || number > UINT32_MAX)
+		return false;
+	*id = (uint32_t)number;
+	return true;
+}
+
+static void name_server(struct kv_control_server *control)
+{
+	const char *node_id = server_node_id(control->server);
+	uint64_t instance = server_instance(control->server);
+
+	if (*node_id)
+		snprintf(control->server_name, sizeof(control->server_name), "%s", node_id);
+	else
+		snprintf(control->server_name, sizeof(control->server_name), "remora-%016" PRIx64,
+			 instance);
+	if (!*node_id || !parse_id(node_id, &control->server_id))
+		control->server_id = (uint32_t)(instance ^ instance >> 32);
+}
+
 int kv_control_server_create(kv_server_t *server, const kv_control_server_options_t *options,
 			     kv_control_server_t **result)
 {
@@ -190,12 +217,7 @@ int kv_control_server_create(kv_server_t *server, const kv_control_server_option
 	}
 	control->uses_tls = control->tls != NULL;
 	control->options.address = NULL;
-	if (*server_node_id(server))
-		snprintf(control->server_id, sizeof(control->server_id), "%s",
-			 server_node_id(server));
-	else
-		snprintf(control->server_id, sizeof(control->server_id), "remora-%016" PRIx64,
-			 server_instance(server));
+	name_server(control);
 	*result = control;
 	return KV_OK;
 }
