@@ -210,7 +210,7 @@ bool config_read(const struct options_program *program, const char *const *exclu
 			 strerror(errno));
 	else if (length == CONFIG_SIZE_MAX)
 		snprintf(message, OPTIONS_MESSAGE_SIZE,
-			 "%s is longer than 1MB: this is no configuration file", path);
+			 "%s is longer than 1MiB: this is no configuration file", path);
 	else {
 		bytes[length] = '\0';
 		return config_parse(program, excluded, path, bytes, (size_t)length, message);

@@ -101,7 +101,7 @@ static enum rmr_status parse(const char *text, const struct unit *units, uint64_
 enum rmr_status size_parse(const char *text, uint64_t *bytes)
 {
 	if (parse(text, size_units, bytes) != RMR_OK)
-		return error_set(RMR_INVALID, "'%s' is not a size; use e.g. 64KB or 1GiB", text);
+		return error_set(RMR_INVALID, "'%s' is not a size; use e.g. 64KiB or 1GiB", text);
 	return RMR_OK;
 }
 
@@ -115,7 +115,7 @@ enum rmr_status duration_parse(const char *text, uint64_t *duration_ns)
 
 const char *size_format(uint64_t bytes, char text[SIZE_TEXT_LENGTH])
 {
-	static const char *const suffixes[] = {"", "KB", "MB", "GB", "TB"};
+	static const char *const suffixes[] = {"", "KiB", "MiB", "GiB", "TiB"};
 	unsigned i = 0;
 
 	while (i < 4 && bytes != 0 && bytes % 1024 == 0) {

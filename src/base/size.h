@@ -24,7 +24,7 @@ RMR_MUST_CHECK enum rmr_status size_parse(const char *text, uint64_t *bytes);
 RMR_MUST_CHECK enum rmr_status duration_parse(const char *text, uint64_t *duration_ns);
 
 /* Writes the shortest exact form with a unit, which size_parse() reads back to the same number:
- * "512", "64KB", "1GB". Returns `text`. */
+ * "512", "64KiB", "1GiB". Returns `text`. */
 const char *size_format(uint64_t bytes, char text[SIZE_TEXT_LENGTH]);
 
 /* The same for durations: "10s", "250ms", "1500us". */

@@ -219,19 +219,19 @@ static void describe_missing(uint64_t needed, char *text, size_t size)
 	uint64_t all, spare, reserved = 0;
 
 	if (!huge_figure("nr_hugepages", &all) || !huge_figure("free_hugepages", &spare)) {
-		snprintf(text, size, "; this kernel has no huge ones of 2MB");
+		snprintf(text, size, "; this kernel has no huge ones of 2MiB");
 		return;
 	}
 	(void)huge_figure("resv_hugepages", &reserved);
 	spare = spare > reserved ? spare - reserved : 0;
 	if (spare >= needed) /* set aside since we asked, or kept from us by a control group */
 		snprintf(text, size,
-			 "; huge ones of 2MB were not to be had, though %" PRIu64
+			 "; huge ones of 2MiB were not to be had, though %" PRIu64
 			 " are free now: start again",
 			 spare);
 	else
 		snprintf(text, size,
-			 "; %" PRIu64 " huge ones of 2MB are free, %" PRIu64
+			 "; %" PRIu64 " huge ones of 2MiB are free, %" PRIu64
 			 " are needed: sysctl -w vm.nr_hugepages=%" PRIu64,
 			 spare, needed, all - spare + needed);
 }

@@ -162,14 +162,14 @@ static void test_files(void)
 	free(kept);
 	write_file(path, CONFIG_SIZE_MAX);
 	CHECK(!config_read(&program, excluded, path, &kept, message));
-	CHECK_CONTAINS(message, "longer than 1MB");
+	CHECK_CONTAINS(message, "longer than 1MiB");
 	free(kept);
 }
 
 /* What is written is read back to the same. */
 static void test_write(void)
 {
-	static const char expected[] = "huge = yes\nport = 12\nmemory = 64KB\nsize = 64KB\n"
+	static const char expected[] = "huge = yes\nport = 12\nmemory = 64KiB\nsize = 64KiB\n"
 				       "wait = 250ms\nshift = -3\nratio = 0.5\n"
 				       "device = \"a \\\"b\\\" \\\\ #c\"\n# file = \"\"\n"
 				       "on-full = reject\n";

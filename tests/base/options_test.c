@@ -148,11 +148,11 @@ static void test_mistakes(void)
 	static const struct {
 		const char *line, *message;
 	} mistakes[] = {
-		{"--size 12x", "--size: '12x' is not a size; use e.g. 64KB or 1GiB"},
-		{"-s 12x", "--size: '12x' is not a size; use e.g. 64KB or 1GiB"},
+		{"--size 12x", "--size: '12x' is not a size; use e.g. 64KiB or 1GiB"},
+		{"-s 12x", "--size: '12x' is not a size; use e.g. 64KiB or 1GiB"},
 		{"--size=0", "--size: '0' is less than 1"},
-		{"--size 2M", "--size: '2M' is more than 1MB"},
-		{"--size ''", "--size: '' is not a size; use e.g. 64KB or 1GiB"},
+		{"--size 2M", "--size: '2M' is more than 1MiB"},
+		{"--size ''", "--size: '' is not a size; use e.g. 64KiB or 1GiB"},
 		{"--size", "--size: a value must follow"},
 		{"-js", "-s (--size): a value must follow"},
 		{"--seconds 2h", "--seconds: '2h' is more than 3600s"},
@@ -209,7 +209,7 @@ static void test_set_by_name(void)
 	CHECK(options_set(&program, "json", "False", message));
 	CHECK(!args.json);
 	CHECK(!options_set(&program, "size", "big", message));
-	CHECK_STR(message, "--size: 'big' is not a size; use e.g. 64KB or 1GiB");
+	CHECK_STR(message, "--size: 'big' is not a size; use e.g. 64KiB or 1GiB");
 	CHECK_EQ(args.size, 4096);
 	CHECK(!options_set(&program, "siez", "4", message));
 	CHECK_STR(message, "unknown option --siez; did you mean --size?");
@@ -309,7 +309,7 @@ static void test_exit_codes(void)
 	CHECK_EQ(run_and_exit("--help", output), 0);
 	CHECK_CONTAINS(output, "usage: perf");
 	CHECK_EQ(run_and_exit("--size=12x", output), 2);
-	CHECK_STR(output, "perf: --size: '12x' is not a size; use e.g. 64KB or 1GiB\n");
+	CHECK_STR(output, "perf: --size: '12x' is not a size; use e.g. 64KiB or 1GiB\n");
 }
 
 static void test_terminal_width(void)

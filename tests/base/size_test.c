@@ -71,7 +71,7 @@ static void test_wrong_sizes(void)
 		CHECK_STATUS(size_parse(wrong[i], &bytes), RMR_INVALID);
 		CHECK_EQ(bytes, 77);
 	}
-	CHECK_CONTAINS(rmr_error_message(), "is not a size; use e.g. 64KB or 1GiB");
+	CHECK_CONTAINS(rmr_error_message(), "is not a size; use e.g. 64KiB or 1GiB");
 }
 
 static void test_durations(void)
@@ -111,10 +111,10 @@ static void test_formats(void)
 
 	CHECK_STR(size_format(0, text), "0");
 	CHECK_STR(size_format(1023, text), "1023");
-	CHECK_STR(size_format(1024, text), "1KB");
+	CHECK_STR(size_format(1024, text), "1KiB");
 	CHECK_STR(size_format(1536, text), "1536");
-	CHECK_STR(size_format(64 * KB, text), "64KB");
-	CHECK_STR(size_format(KB * KB * KB, text), "1GB");
+	CHECK_STR(size_format(64 * KB, text), "64KiB");
+	CHECK_STR(size_format(KB * KB * KB, text), "1GiB");
 	CHECK_STR(size_format(UINT64_MAX, text), "18446744073709551615");
 	CHECK_STR(duration_format(0, text), "0s");
 	CHECK_STR(duration_format(10000000000, text), "10s");

@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 from control_harness import (Certificates, GrpcServer, KeyFiles, NUL, Skip, need_service, run_main)
-from tool_harness import BIN, free_port
+from tool_harness import BIN, PUT, check_answer, free_port
 
 
 class Service(GrpcServer):
@@ -31,9 +31,11 @@ class Service(GrpcServer):
 
     def check(self, code, output, *words, **more):
         result = self.ask(*words, **more)
-        got = (result.returncode, result.stdout.decode())
-        assert got == (code, output), f"{words}: {got} {result.stderr}"
+        check_answer(result, code, output)
         return result
+
+    def version_of(self, key):
+        return json.loads(self.ask("--json", "stat", key).stdout)["version"]
 
 
 class SafeService(Service):
@@ -42,22 +44,27 @@ class SafeService(Service):
 
 def test_commands():
     with Service() as server:
-        server.check(0, "OK\n", "put", "k", "hello")
+        server.check(0, PUT, "put", "k", "hello")
         server.check(0, "hello", "get", "k")
         server.check(1, "", "get", "none")
-        server.check(0, "OK (new version: 2)\n", "cas", "k", "1", "two")
-        server.check(1, "CAS FAILED (current version: 2)\n", "cas", "k", "1", "tre")
+        old = server.version_of("k")
+        server.check(0, re.compile(r"OK \(new version: \d+\)\n"), "cas", "k", str(old), "two")
+        new = server.version_of("k")
+        assert new > old, (old, new)
+        server.check(1, f"CAS FAILED (current version: {new})\n", "cas", "k", str(old), "tre")
         server.check(1, "", "cas", "none", "1", "x")
         server.check(0, "1\n", "exists", "k")
         server.check(1, "0\n", "exists", "none")
-        server.check(0, "OK\n", "put", "t", "x", "--ttl", "100s")
+        server.check(0, PUT, "put", "t", "x", "--ttl", "100s")
         assert 0 < float(server.ask("ttl", "t").stdout.split()[0]) <= 100
         server.check(0, "OK\n", "expire", "t", "0")
         server.check(0, "never expires\n", "ttl", "t")
-        server.check(0, "version 2\nlength 3\nttl never expires\n", "stat", "k")
+        server.check(0, f"version {new}\nlength 3\nttl never expires\n", "stat", "k")
         assert server.ask("put", "k", "x", "--if-absent").returncode == 1
         assert sorted(server.ask("scan").stdout.split()) == [b"k", b"t"]
-        assert len(server.ask("scan", "1").stdout.split()) == 1
+        assert len(server.ask("scan", "--limit", "1").stdout.split()) == 1
+        server.check(0, "t\n", "scan", "t*")
+        server.check(0, "", "scan", "nothing*")
         server.check(0, "OK\n", "delete", "t")
         server.check(1, "", "del", "t")
         figures = dict(line.split(" ", 1) for line in
@@ -66,7 +73,7 @@ def test_commands():
         assert re.match(rb"OK \([0-9.]+ us by grpc\+shm\)", server.ask("ping").stdout)
         assert server.ask("top", "--once", "--interval", "50ms").returncode == 0
         got = json.loads(server.ask("--json", "get", "k").stdout)
-        assert got["value"] == "two" and got["version"] == 2, got
+        assert got["value"] == "two" and got["version"] == new, got
 
 
 def test_what_the_service_has_not():
@@ -101,14 +108,15 @@ def test_long_values():
 def test_prompt():
     with Service() as server:
         result = server.ask("repl", input=b"put a b\nget a\nincr n\nget none\nscan\nquit\n")
-        assert result.stdout.splitlines()[0::1][:2] == [b"OK", b"b"], result
+        assert result.stdout.splitlines()[0::1][:2] [1:] == [b"b"], result
+        assert result.stdout.startswith(b"OK (version: "), result
         assert b"no such call" in result.stdout and b"(nil)" in result.stdout, result
 
 
 def test_keys():
     files = KeyFiles()
     with Service(*files.arguments()) as server:
-        server.check(0, "OK\n", "-k", files.write, "put", "a", "b")
+        server.check(0, PUT, "-k", files.write, "put", "a", "b")
         server.check(0, "b", "-k", files.read, "get", "a")
         assert server.ask("-k", files.read, "put", "a", "c").returncode == 3
         assert server.ask("get", "a").returncode == 3
@@ -119,7 +127,7 @@ def test_tls():
     with SafeService("--tls-cert", certificates.path("server.pem"), "--tls-key",
                      certificates.path("server.key")) as server:
         authority = ("--ca-file", certificates.path("ca.pem"))
-        server.check(0, "OK\n", *authority, "put", "a", "b")
+        server.check(0, PUT, *authority, "put", "a", "b")
         server.check(0, "b", "--insecure", "get", "a")
         refused = server.ask("get", "a")
         assert refused.returncode == 3 and b"certificate" in refused.stderr, refused
@@ -167,7 +175,7 @@ def test_bench_cache():
         assert sum(row["operations"] for row in puts) == 60, rows
         assert sum(row["operations"] for row in gets) == 180, rows
         assert {row["path"] for row in gets} == {"push"}, rows
-        key = server.ask("scan", "1").stdout.strip()
+        key = server.ask("scan", "--limit", "1").stdout.strip()
         assert 0 < float(server.ask("ttl", key).stdout.split()[0]) <= 60, key
 
 

@@ -17,6 +17,7 @@ import time
 from control_harness import (MADE, NUL, PATIENCE_S, READ_KEY, SOURCE, WRITE_KEY, Certificates,
                              GrpcServer, KeyFiles, Skip, make_messages, need_service,
                              python_with_grpc, run_main)
+from tool_harness import PUT
 
 HAS_GRPC = python_with_grpc()
 if HAS_GRPC:
@@ -213,7 +214,7 @@ def test_stats():
 
 def test_the_same_store_as_the_native_protocol():
     with service() as (server, call):
-        server.expect(0, "OK\n", "put", "native", "one")
+        server.expect(0, PUT, "put", "native", "one")
         assert call.Get(key=b"native").value == b"one"
         call.Put(key=b"grpc", inline_value=b"two")
         server.expect(0, "two", "get", "grpc")
@@ -238,7 +239,7 @@ def test_message_limits():
         with expect(grpc.StatusCode.RESOURCE_EXHAUSTED, "--grpc-max-message"):
             call.Put(key=b"k", inline_value=bytes(4 << 20))
         # By the native protocol it fits: and then it is too long for a message on the way back.
-        server.expect(0, "OK\n", "put", "long", "-", input=bytes(5 << 20))
+        server.expect(0, PUT, "put", "long", "-", input=bytes(5 << 20))
         with expect(grpc.StatusCode.RESOURCE_EXHAUSTED, "--grpc-max-message") as caught:
             call.Get(key=b"long")
         assert ("kv-value-length", str(5 << 20)) in [tuple(m) for m in

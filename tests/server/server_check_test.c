@@ -114,8 +114,8 @@ static void test_summary(void)
 	kv_server_options_t options = {.memory = 2 << 20, .workers = 3, .reject = true};
 
 	subject_start(&subject, &options);
-	CHECK_CONTAINS(kv_server_summary(subject.server), "memory: 2MB, when full: reject\n");
-	CHECK_CONTAINS(kv_server_summary(subject.server), "pages: 512 ordinary ones of 4KB\n");
+	CHECK_CONTAINS(kv_server_summary(subject.server), "memory: 2MiB, when full: reject\n");
+	CHECK_CONTAINS(kv_server_summary(subject.server), "pages: 512 ordinary ones of 4KiB\n");
 	CHECK_CONTAINS(kv_server_summary(subject.server), "workers: 3 threads\n");
 	CHECK_CONTAINS(kv_server_summary(subject.server), "access: everybody");
 	subject_stop(&subject);
@@ -133,8 +133,8 @@ static void test_huge_pages(void)
 
 	subject_start(&subject, &options);
 	text = kv_server_summary(subject.server);
-	if (!strstr(text, "pages: 2 huge ones of 2MB\n")) {
-		CHECK_CONTAINS(text, "pages: 1024 ordinary ones of 4KB; ");
+	if (!strstr(text, "pages: 2 huge ones of 2MiB\n")) {
+		CHECK_CONTAINS(text, "pages: 1024 ordinary ones of 4KiB; ");
 		CHECK(strstr(text, "sysctl -w vm.nr_hugepages=") || strstr(text, "no huge ones") ||
 		      strstr(text, "start again"));
 	}

@@ -210,7 +210,7 @@ def test_cache():
         assert sum(row["operations"] for row in puts) == 60, rows
         assert sum(row["operations"] for row in gets) == 180, rows
         assert {row["provider"] for row in rows} == {"shm"}, rows
-        key = server.client("scan", "1").stdout.strip()
+        key = server.client("scan", "--limit", "1").stdout.strip()
         assert 0 < float(server.client("ttl", key).stdout.split()[0]) <= 60, key
         assert bench("--workload", "cache", "-p", server.port, "--num-keys", "10", "--num-workers",
                      "1", "--mock=no").returncode == 0
@@ -221,7 +221,7 @@ def test_verify():
     with BenchServer() as server:
         arguments = ["--workload", "c", "--operations", "50", "--keys", "1"]
         server.rows(*arguments)
-        key = server.client("scan", "10").stdout.split()
+        key = server.client("scan", "--limit", "10").stdout.split()
         assert len(key) == 1, key
         value = server.client("get", key[0]).stdout
         with tempfile.NamedTemporaryFile() as file:
@@ -515,7 +515,7 @@ def test_compare_ratios():
     for store in stores:
         assert re.search(rf"^all x4 +[\d.e+]+x {store} +[\d.e+]+x$", result.stdout, re.M), result
     _, result = compared("get", "put", "-o", "300", "-s", "64,1KB")
-    assert re.search(r"^get 1KB +[\d.e+]+x ", result.stdout, re.M), result
+    assert re.search(r"^get 1KiB +[\d.e+]+x ", result.stdout, re.M), result
 
 
 def test_compare_scan():

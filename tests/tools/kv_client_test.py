@@ -25,11 +25,14 @@ import tempfile
 import termios
 import time
 
-from tool_harness import BIN, NUL, Server, Skip, free_port, main, run
+from tool_harness import BIN, NUL, PUT, Server, Skip, free_port, main, run
 
 SOURCE = sys.argv[2]
 TRANSPORTS = ["shm", "tcp"]
 LARGE = 24 << 20
+PROMPT = r"kv \S+> "
+CAS = re.compile(r"OK \(new version: \d+\)\n")
+STORED = r"OK \(version: \d+\)"
 with open(f"{BIN}/kv-client", "rb") as program:
     HAS_LIBEDIT = b"libedit.so" in program.read()
 
@@ -123,7 +126,7 @@ class Terminal:
     def answer(self, line, pattern):
         """Types a line at the prompt; its answer, up to the next prompt."""
         self.type(line + "\r")
-        return self.expect(rf"\r\n{pattern}\r\nkv> ")
+        return self.expect(rf"\r\n{pattern}\r\n{PROMPT}")
 
     def end(self):
         """Waits for the program's end; its exit code, and what it said last."""
@@ -149,13 +152,16 @@ def test_commands():
         with ClientServer() as server:
             def expect(code, output, *words):
                 return server.expect(code, output, *words, device=device)
-            expect(0, "OK\n", "put", "fish", "remora")
+            expect(0, PUT, "put", "fish", "remora")
             expect(0, "remora", "get", "fish")
-            expect(0, "OK (new version: 2)\n", "cas", "fish", "1", "shark")
-            expect(1, "CAS FAILED (current version: 2)\n", "cas", "fish", "1", "whale")
+            old = server.version("fish")
+            expect(0, CAS, "cas", "fish", str(old), "shark")
+            new = server.version("fish")
+            assert new > old, (old, new)
+            expect(1, f"CAS FAILED (current version: {new})\n", "cas", "fish", str(old), "whale")
             expect(0, "1\n", "exists", "fish")
             expect(0, "never expires\n", "ttl", "fish")
-            expect(0, "version 2\nlength 5\nttl never expires\n", "stat", "fish")
+            expect(0, f"version {new}\nlength 5\nttl never expires\n", "stat", "fish")
             expect(0, "OK\n", "expire", "fish", "1h")
             assert re.fullmatch(rb"(3600\.000|359\d\.\d{3}) s\n",
                                 server.client("ttl", "fish").stdout)
@@ -163,7 +169,7 @@ def test_commands():
             expect(0, "-4\n", "incr", "n", "-5")
             expect(0, "-4", "get", "n")
             assert sorted(server.client("scan").stdout.split()) == [b"fish", b"n"]
-            assert len(server.client("scan", "1").stdout.split()) == 1
+            assert len(server.client("scan", "--limit", "1").stdout.split()) == 1
             expect(0, "OK\n", "del", "fish")
             expect(0, "OK\n", "flush")
             expect(0, "", "scan")
@@ -188,19 +194,76 @@ def test_not_found():
 
 def test_put_options():
     with ClientServer() as server:
-        server.expect(0, "OK\n", "put", "--if-absent", "key", "1")
+        server.expect(0, PUT, "put", "--if-absent", "key", "1")
         result = server.expect(1, "", "put", "key", "2", "--if-absent")
         assert b"ERROR: the key exists" in result.stderr, result
-        server.expect(0, "OK\n", "put", "key", "--ttl", "--ttl", "1h")
+        server.expect(0, PUT, "put", "key", "--ttl", "1h", "--", "--ttl")
         server.expect(0, "--ttl", "get", "key")
-        server.expect(0, "OK\n", "put", "key", "short", "--ttl", "50ms")
+        assert server.client("ttl", "key").stdout != b"never expires\n"
+        # An option without its value stores nothing; nor does one that there is not.
+        for words, why in ((["--ttl"], b"put --ttl: no value follows"),
+                           (["--ttl", "--if-absent"], b"put --ttl: no value follows"),
+                           (["x", "--ttl"], b"put --ttl: no value follows"),
+                           (["--forever"], b"put --forever: no such option")):
+            result = server.expect(2, "", "put", "dashes", *words)
+            assert why in result.stderr and b"behind --" in result.stderr, result
+        server.expect(1, "0\n", "exists", "dashes")
+        server.expect(0, PUT, "put", "key", "short", "--ttl", "50ms")
         time.sleep(0.1)
         server.expect(1, "", "get", "key")
         # The command behind the options; and a key that looks like an option.
-        server.expect(0, "OK\n", "put", "key", "hello world", "--ttl", "60")
+        server.expect(0, PUT, "put", "key", "hello world", "--ttl", "60")
         assert re.fullmatch(rb"(60\.000|59\.\d{3}) s\n", server.client("ttl", "key").stdout)
-        server.expect(0, "OK\n", "put", "--", "--json", "dashes")
+        server.expect(0, PUT, "put", "--", "--json", "dashes")
         server.expect(0, "dashes", "get", "--", "--json")
+        server.expect(0, PUT, "put", "key", "--", "--")
+        server.expect(0, "--", "get", "key")
+
+
+def test_keys_of_any_byte():
+    """Whatever scan prints can be given as a key."""
+    keys = [bytes([byte]) + b"-" + bytes([byte]) for byte in range(256)]
+    keys += [b"\0", b"a\0b", b"\\x41", b"--json", b"@file", b"#x", b'"', b"'", b"tail*"]
+    with ClientServer() as server:
+        def escape(key):
+            return "".join(f"\\x{byte:02x}" for byte in key)
+        lines = "".join(f'put {escape(key)} "v\\x00{escape(key)}"\n' for key in keys)
+        result = server.client(input=lines.encode())
+        assert result.stdout.count(b"OK (version: ") == len(keys), result
+        shown = server.client("scan").stdout.decode().splitlines()
+        assert len(shown) == len(set(shown)) == len(keys), shown
+        # At the prompt, and as words of the command line.
+        result = server.client(input="".join(f"get {key}\n" for key in shown).encode())
+        assert b"(nil)" not in result.stdout and b"ERROR" not in result.stdout, result
+        server.expect(0, "v\0a\0b", "get", r"a\x00b")
+        answer = server.json(0, "get", r"\x00")
+        assert (answer["key"], answer["value"]) == ("\0", "v\0\0"), answer
+        for key in shown[:8]:
+            server.expect(0, "OK\n", "del", key)
+        assert len(server.client("scan").stdout.splitlines()) == len(keys) - 8
+        # A word that is no key and no value is text.
+        result = server.prompt([r'incr n "5\x00"', r'put a b --ttl "1\x00"', r'put a "@f\x00"'])
+        assert result.stdout.count(b"ERROR: ") == result.stdout.count(b"zero byte") == 3, result
+
+
+def test_scan_of_a_prefix():
+    with ClientServer() as server:
+        names = [f"user:{i}" for i in range(600)] + ["users", "group:1", "10", "tail*x"]
+        result = server.prompt([f"put {name} x" for name in names])
+        assert result.stdout.count(b"OK") == len(names), result
+        def scan(*words, **more):
+            return sorted(server.client("scan", *words, **more).stdout.decode().split())
+        for device in TRANSPORTS:
+            assert scan("user:*", device=device) == sorted(names[:600])
+            assert scan("user:", device=device) == sorted(names[:600])
+            assert scan("*", device=device) == scan(device=device) == sorted(names)
+            assert scan("10", device=device) == ["10"]
+            assert scan("nothing*", device=device) == []
+        assert scan("group*", "--limit", "1") == ["group:1"]
+        assert len(scan("user*", "--limit", "300")) == 300
+        assert scan("--limit", "0") == []
+        assert scan(r"tail\x2a*") == scan("tail*") == ["tail*x"]
+        assert server.prompt(['scan "tail*"', 'scan "user*"']).stdout == b"tail*x\n"
 
 
 def test_values():
@@ -209,15 +272,15 @@ def test_values():
         file.write(blob)
         file.flush()
         for device in TRANSPORTS:
-            server.expect(0, "OK\n", "put", f"file-{device}", f"@{file.name}", device=device)
-            server.expect(0, "OK\n", "put", f"stdin-{device}", "-", device=device, input=blob)
+            server.expect(0, PUT, "put", f"file-{device}", f"@{file.name}", device=device)
+            server.expect(0, PUT, "put", f"stdin-{device}", "-", device=device, input=blob)
             for reader in TRANSPORTS:
                 for kind in ("file", "stdin"):
                     result = server.client("get", f"{kind}-{device}", device=reader)
                     assert result.returncode == 0 and result.stdout == blob, (device, reader)
-        server.expect(0, "OK\n", "put", "empty", "")
+        server.expect(0, PUT, "put", "empty", "")
         server.expect(0, "", "get", "empty")
-        server.expect(0, "OK\n", "put", "at", "@@home")
+        server.expect(0, PUT, "put", "at", "@@home")
         server.expect(0, "@home", "get", "at")
         result = server.expect(3, "", "put", "at", "@/nowhere/at-all")
         assert b"/nowhere/at-all" in result.stderr, result
@@ -229,10 +292,10 @@ def test_every_byte_through_pipes():
     every = bytes(range(256)) * 3
     with ClientServer() as server:
         for device in TRANSPORTS:
-            server.expect(0, "OK\n", "put", "bytes", "-", input=every, device=device)
+            server.expect(0, PUT, "put", "bytes", "-", input=every, device=device)
             assert server.client("get", "bytes", device=device).stdout == every
             # A reader who has enough ends it, without a word.
-            server.expect(0, "OK\n", "put", "long", "-", input=bytes(LARGE), device=device)
+            server.expect(0, PUT, "put", "long", "-", input=bytes(LARGE), device=device)
             with subprocess.Popen([f"{BIN}/kv-client", "-p", server.port, "-d", device, "get",
                                    "long"], stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE) as client:
@@ -244,7 +307,7 @@ def test_every_byte_through_pipes():
 
 def test_full_device():
     with ClientServer() as server, open("/dev/full", "w") as full:
-        server.expect(0, "OK\n", "put", "a", "b")
+        server.expect(0, PUT, "put", "a", "b")
         result = subprocess.run([f"{BIN}/kv-client", "-p", server.port, "get", "a"], stdin=NUL,
                                 stdout=full, stderr=subprocess.PIPE, timeout=60)
         assert result.returncode == 3 and b"stdout" in result.stderr, result
@@ -252,7 +315,7 @@ def test_full_device():
 
 def test_not_a_number():
     with ClientServer() as server:
-        server.expect(0, "OK\n", "put", "text", "abc")
+        server.expect(0, PUT, "put", "text", "abc")
         result = server.expect(3, "", "incr", "text")
         assert result.stderr.startswith(b"ERROR: "), result
 
@@ -270,7 +333,8 @@ def test_usage():
         assert not result.stdout, (arguments, result)
     with ClientServer() as server:
         for words in (["cas", "a", "one", "v"], ["incr", "a", "x"], ["expire", "a", "soon"],
-                      ["scan", "-1"], ["put", "a", "b", "--ttl", "soon"],
+                      ["scan", "--limit", "-1"], ["scan", "--limit", "many"],
+                      ["put", "a", "b", "--ttl", "soon"],
                       ["top", "--interval", "0"], ["top", "--interval", "often"]):
             result = server.client(*words)
             assert result.returncode == 2 and not result.stdout, (words, result)
@@ -347,7 +411,7 @@ def test_keys():
                 file.write(f"the key to {name} with\n")
         with ClientServer("--key-file", files["write"], "--read-key-file", files["read"]) as server:
             for device in TRANSPORTS:
-                server.expect(0, "OK\n", "-k", files["write"], "put", "a", "b", device=device)
+                server.expect(0, PUT, "-k", files["write"], "put", "a", "b", device=device)
                 server.expect(0, "b", "-k", files["read"], "get", "a", device=device)
                 server.expect(3, "", "-k", files["read"], "put", "a", "c", device=device)
                 server.expect(3, "", "-k", files["wrong"], "get", "a", device=device)
@@ -361,20 +425,26 @@ def test_keys():
 
 def test_json():
     with ClientServer() as server:
-        assert server.json(0, "put", "a", 'x"\n\\ü') == {"status": "ok", "version": 1}
+        answer = server.json(0, "put", "a", 'x"\n\\ü')
+        old = answer["version"]
+        assert answer == {"status": "ok", "version": server.version("a")}, answer
         assert server.json(0, "get", "a") == {
-            "status": "ok", "key": "a", "version": 1, "length": 6, "ttl_ms": None,
+            "status": "ok", "key": "a", "version": old, "length": 6, "ttl_ms": None,
             "value": 'x"\n\\ü'}
-        assert server.json(1, "put", "a", "y", "--if-absent") == {"status": "exists", "version": 1}
-        assert server.json(0, "cas", "a", "1", "z") == {"status": "ok", "version": 2}
-        assert server.json(1, "cas", "a", "1", "z") == {"status": "cas_failed", "version": 2}
+        assert server.json(1, "put", "a", "y", "--if-absent") == {"status": "exists",
+                                                                  "version": old}
+        answer = server.json(0, "cas", "a", str(old), "z")
+        new = answer["version"]
+        assert answer == {"status": "ok", "version": new} and new > old, answer
+        assert server.json(1, "cas", "a", str(old), "z") == {"status": "cas_failed",
+                                                             "version": new}
         assert server.json(0, "incr", "n", "-7") == {"status": "ok", "number": -7}
         assert server.json(0, "exists", "a") == {"status": "ok", "exists": True}
         assert server.json(1, "exists", "b") == {"status": "ok", "exists": False}
         assert server.json(0, "expire", "a", "1h") == {"status": "ok"}
         assert 0 < server.json(0, "ttl", "a")["ttl_ms"] <= 3600000
         info = server.json(0, "stat", "a")
-        assert info["version"] == 2 and info["length"] == 1, info
+        assert info["version"] == new and info["length"] == 1, info
         for command in ("get", "del", "ttl", "stat"):
             assert server.json(1, command, "nothing") == {"status": "not_found"}
         assert "number" in server.json(3, "incr", "a")["error"]
@@ -395,7 +465,7 @@ def test_output_file():
     blob = os.urandom(LARGE)
     with ClientServer() as server, tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "file")
-        server.expect(0, "OK\n", "put", "blob", "-", input=blob)
+        server.expect(0, PUT, "put", "blob", "-", input=blob)
         for device in TRANSPORTS:
             server.expect(0, "", "get", "blob", "--output", path, device=device)
             with open(path, "rb") as file:
@@ -405,7 +475,7 @@ def test_output_file():
         os.chmod(path, 0o640)
         link = os.path.join(directory, "link")
         os.symlink("file", link)
-        server.expect(0, "OK\n", "put", "blob", "short")
+        server.expect(0, PUT, "put", "blob", "short")
         server.expect(0, "", "get", "--output", link, "blob")
         assert os.path.islink(link) and stat.S_IMODE(os.stat(path).st_mode) == 0o640
         with open(path) as file:
@@ -428,7 +498,7 @@ def test_output_on_a_full_disk():
         path = os.path.join(directory, "file")
         with open(path, "w") as file:
             file.write("old")
-        server.expect(0, "OK\n", "put", "blob", "-", input=bytes(LARGE))
+        server.expect(0, PUT, "put", "blob", "-", input=bytes(LARGE))
         result = server.expect(3, "", "get", "blob", "--output", path, device="tcp",
                                preexec_fn=limit)
         assert path.encode() in result.stderr, result
@@ -444,7 +514,7 @@ def test_interrupt_of_a_large_put():
     """Killed in the middle, nothing of it is ever seen."""
     for device in TRANSPORTS:
         with ClientServer() as server:
-            server.expect(0, "OK\n", "put", "key", "old")
+            server.expect(0, PUT, "put", "key", "old")
             server.wait_for("clients", 1)  # that one has left
             with subprocess.Popen(
                     [f"{BIN}/kv-client", "-p", server.port, "-d", device, "-T", "60s", "put", "key",
@@ -476,8 +546,8 @@ def test_interrupt_at_the_prompt():
         for width in (80, 40):
             with Terminal("kv-client", "-p", server.port, "-d", "tcp", "-T", "60s",
                           width=width) as terminal:
-                terminal.expect("kv> ")
-                terminal.answer("put key old", "OK")
+                terminal.expect(PROMPT)
+                terminal.answer("put key old", STORED)
                 with server.paused():
                     terminal.type(f"put key @{file.name}\r")
                     terminal.expect(r"\r\n")
@@ -485,14 +555,14 @@ def test_interrupt_at_the_prompt():
                     terminal.type("\x03")
                     terminal.expect(r"\^C")
                     time.sleep(0.1)
-                terminal.expect(r"ERROR: canceled after \d+ of \d+ bytes.*\r\nkv> ")
+                terminal.expect(rf"ERROR: canceled after \d+ of \d+ bytes.*\r\n{PROMPT}")
                 terminal.answer("get key", "old")
                 assert server.figure("drafts") == 0
                 with server.paused():
                     terminal.type(f"put key @{file.name}\r")
                     terminal.expect(r"\r\n")
                     time.sleep(0.4)
-                shown = terminal.expect(r"OK\r\nkv> ")
+                shown = terminal.expect(rf"{STORED}\r\n{PROMPT}")
                 lines = [visible(part) for part in shown.split(b"\r") if b"putting key" in part]
                 assert lines and b"%" in lines[-1] and max(map(len, lines)) < width, shown
                 terminal.answer("stat key", rf"version \d+\r\nlength {LARGE}\r\nttl never expires")
@@ -503,7 +573,7 @@ def test_interrupt_at_the_prompt():
 def test_interrupt_of_an_output():
     """By a signal while the file is written: no temporary one stays."""
     with ClientServer() as server, tempfile.TemporaryDirectory() as directory:
-        server.expect(0, "OK\n", "put", "blob", "-", input=bytes(LARGE))
+        server.expect(0, PUT, "put", "blob", "-", input=bytes(LARGE))
         path = os.path.join(directory, "file")
         for _ in range(20):
             client = subprocess.Popen([f"{BIN}/kv-client", "-p", server.port, "get", "blob",
@@ -525,16 +595,28 @@ def test_interrupt_of_an_output():
 
 
 def test_prompt_answers():
-    """Those of the seed, to the letter."""
+    """Those of the seed; put also tells the version that cas takes."""
     with ClientServer() as server:
-        result = server.prompt(["put mykey myvalue", "get mykey", "cas mykey 1 newvalue",
-                                "cas mykey 1 newvalue", "get mykey", "del mykey", "get mykey",
-                                "del mykey", "", "frobnicate", "put", "quit", "get mykey"])
+        server.expect(0, PUT, "put", "mykey", "first")
+        old = server.version("mykey")
+        result = server.prompt(["get mykey", f"cas mykey {old} newvalue",
+                                f"cas mykey {old} newvalue", "get mykey", "del mykey", "get mykey",
+                                "del mykey", "", "frobnicate", "put", "putt a b", "gte a",
+                                "# a comment", "   # get mykey", "put #a #b", "get #a", "quit",
+                                "get mykey"])
         assert result.returncode == 0 and not result.stderr, result
-        assert result.stdout.decode().splitlines() == [
-            "OK", "myvalue", "OK (new version: 2)", "CAS FAILED (current version: 2)", "newvalue",
-            "OK", "(nil)", "(nil)", "ERROR: no command 'frobnicate'; help lists all",
-            "ERROR: usage: put KEY VALUE [--ttl TIME] [--if-absent]"], result.stdout
+        new = re.search(rb"new version: (\d+)", result.stdout)[1].decode()
+        assert int(new) > old
+        lines = result.stdout.decode().splitlines()
+        assert re.fullmatch(STORED, lines.pop(-2)), lines
+        assert lines == [
+            "first", f"OK (new version: {new})", f"CAS FAILED (current version: {new})",
+            "newvalue", "OK", "(nil)", "(nil)", "ERROR: unknown command 'frobnicate': help lists "
+            "all", "ERROR: usage: put KEY VALUE [--ttl TIME] [--if-absent]",
+            "ERROR: unknown command 'putt': did you mean put?",
+            "ERROR: unknown command 'gte': did you mean get?", "#b"], result.stdout
+        result = run("kv-client", "-p", server.port, "sacn")
+        assert result.returncode == 2 and "did you mean scan?" in result.stderr, result
 
 
 def test_prompt_quotes():
@@ -542,17 +624,25 @@ def test_prompt_quotes():
         result = server.prompt([r'put "a key" "tab\tquote\" \x41"', "get 'a key'",
                                 "put b 'x'\"y\"z", "get b", 'put "open', r'put a "\q"', "put c -",
                                 "get c", " ".join(["word"] * 40)])
-        assert result.stdout.decode().splitlines() == [
+        said = re.sub(STORED, "OK", result.stdout.decode())
+        assert said.splitlines() == [
             "OK", 'tab\tquote" A', "OK", "xyz", "ERROR: a quote is not closed",
-            r'ERROR: write \n, \r, \t, \\, \" or \x01 to \xff', "OK", "-",
+            r'ERROR: write \n, \r, \t, \\, \" or \x00 to \xff', "OK", "-",
             "ERROR: too many words"], result.stdout
+        # Quotes make it a word like any other: no option, and no escape but those of the quotes.
+        result = server.prompt(["put k '--ttl'", "get k", r"put 'a\x41' v", "scan a*",
+                                "get 'a\\x41'"])
+        lines = re.sub(STORED, "OK", result.stdout.decode()).splitlines()
+        lines[3:5] = sorted(lines[3:5])  # scan has no order
+        assert lines == ["OK", "--ttl", "OK", r"a\x20key", r"a\x5cx41", "v"], result
 
 
 def test_repl():
     with ClientServer() as server:
         result = server.client("repl", input=b"put a b --ttl 60\nhelp get\nget a --json\nexit\n")
         lines = result.stdout.decode().splitlines()
-        assert result.returncode == 0 and lines[:2] == ["OK", "get KEY [--output FILE]"], result
+        assert result.returncode == 0 and lines[1] == "get KEY [--output FILE]", result
+        assert re.fullmatch(STORED, lines[0]), result
         assert json.loads(lines[-1])["value"] == "b", result
 
 
@@ -563,7 +653,7 @@ def test_prompt_survives_the_server():
         try:
             client.stdin.write("put a b\n")
             client.stdin.flush()
-            assert client.stdout.readline() == "OK\n"
+            assert PUT.fullmatch(client.stdout.readline())
             server.stop()
             client.stdin.write("get a\n")
             client.stdin.flush()
@@ -584,9 +674,22 @@ def test_interrupt_of_a_script():
                               stdout=subprocess.PIPE) as client:
             client.stdin.write(b"put a b\n")
             client.stdin.flush()
-            assert client.stdout.readline() == b"OK\n"
+            assert PUT.fullmatch(client.stdout.readline().decode())
             client.send_signal(signal.SIGINT)
             assert client.wait(20) == -signal.SIGINT
+
+
+def test_prompt_names_the_server():
+    with ClientServer() as server:
+        for term in ("xterm", "dumb"):
+            for arguments, name in ((["-p", server.port], f"localhost:{server.port}"),
+                                    (["-a", f"127.0.0.1:{server.port}"],
+                                     f"127.0.0.1:{server.port}"),
+                                    (["-a", f"shm:kv-{server.port}"], f"shm:kv-{server.port}")):
+                with Terminal("kv-client", *arguments, term=term) as terminal:
+                    terminal.expect(re.escape(f"kv {name}> "))
+                    terminal.type("\x04")
+                    assert terminal.end()[0] == 0
 
 
 def test_prompt_on_a_terminal():
@@ -594,17 +697,17 @@ def test_prompt_on_a_terminal():
     with ClientServer() as server:
         for term, width in (("xterm", 80), ("xterm", 40), ("dumb", 80)):
             with Terminal("kv-client", "-p", server.port, term=term, width=width) as terminal:
-                terminal.expect("kv> ")
-                terminal.answer("put a b", "OK")
+                terminal.expect(PROMPT)
+                terminal.answer("put a b", STORED)
                 terminal.answer("get a", "b")
                 terminal.answer("get nothing", r"\(nil\)")
-                terminal.answer(r'put c "x\x1b[31m\xff\n"', "OK")
+                terminal.answer(r'put c "x\x1b[31m\xff\n"', STORED)
                 terminal.answer("get c", r"x\\x1b\[31m\\xff\r\n")
                 # A line that is given up, then an ordinary one.
                 terminal.type("put a lost")
                 terminal.expect("t" if term == "xterm" else "lost")
                 terminal.type("\x03")
-                terminal.expect(r"\^C.*kv> ")
+                terminal.expect(rf"\^C.*{PROMPT}")
                 terminal.answer("get a", "b")
                 # A signal, not the key, and a terminal of another size.
                 terminal.process.send_signal(signal.SIGINT)
@@ -629,12 +732,12 @@ def test_history():
         raise Skip("built without libedit")
     with ClientServer() as server, tempfile.TemporaryDirectory() as state:
         with Terminal("kv-client", "-p", server.port, state=state) as terminal:
-            terminal.expect("kv> ")
-            terminal.answer("put key first", "OK")
-            terminal.answer(" put secret word", "OK")
+            terminal.expect(PROMPT)
+            terminal.answer("put key first", STORED)
+            terminal.answer(" put secret word", STORED)
             terminal.answer("get key", "first")
             terminal.type("\x1b[A\x1b[A\x7f\x7f\x7f\x7f\x7fsecond\r")
-            terminal.expect(r"\r\nOK\r\nkv> ")
+            terminal.expect(rf"\r\n{STORED}\r\n{PROMPT}")
             terminal.type("quit\r")
             assert terminal.end()[0] == 0
         path = os.path.join(state, "remora", "history")
@@ -645,16 +748,16 @@ def test_history():
                                                 "quit"]
         # Of an earlier prompt; by searching, too.
         with Terminal("kv-client", "-p", server.port, state=state) as terminal:
-            terminal.expect("kv> ")
+            terminal.expect(PROMPT)
             terminal.type("\x1b[A\x1b[A\x1b[A\r")
-            terminal.expect(r"\r\nsecond\r\nkv> ")
+            terminal.expect(rf"\r\nsecond\r\n{PROMPT}")
             terminal.type("\x04")
             assert terminal.end()[0] == 0
         # It does not grow for ever.
         with open(path, "a") as file:
             file.writelines(f"get key-{i}\n" for i in range(2500))
         with Terminal("kv-client", "-p", server.port, state=state) as terminal:
-            terminal.expect("kv> ")
+            terminal.expect(PROMPT)
             terminal.type("quit\r")
             assert terminal.end()[0] == 0
         with open(path) as file:
@@ -663,14 +766,14 @@ def test_history():
         assert os.listdir(os.path.dirname(path)) == ["history"]
         # Without the variable, at home.
         with Terminal("kv-client", "-p", server.port) as terminal:
-            terminal.expect("kv> ")
+            terminal.expect(PROMPT)
             terminal.type("quit\r")
             assert terminal.end()[0] == 0
         home = os.environ["REMORA_SHM_DIR"]
         assert os.path.exists(f"{home}/.local/state/remora/history")
         # Nowhere to keep it is no reason to fail.
         with Terminal("kv-client", "-p", server.port, state="/dev/null/nowhere") as terminal:
-            terminal.expect("kv> ")
+            terminal.expect(PROMPT)
             terminal.answer("get key", "second")
             terminal.type("quit\r")
             assert terminal.end()[0] == 0
@@ -683,10 +786,10 @@ def test_completion_and_hints():
         with open(os.path.join(directory, "some-file"), "w") as file:
             file.write("content")
         for key in ("alpha", "alphabet", "beta"):
-            server.expect(0, "OK\n", "put", key, f"of {key}")
+            server.expect(0, PUT, "put", key, f"of {key}")
         server.client("put", "a\x1bx", "hidden")
         with Terminal("kv-client", "-p", server.port) as terminal:
-            terminal.expect("kv> ")
+            terminal.expect(PROMPT)
             terminal.type("ge\t")
             terminal.expect(r"KEY \[--output FILE\]")  # the hint
             terminal.type("al\t")
@@ -694,18 +797,18 @@ def test_completion_and_hints():
             terminal.type("\t")
             terminal.expect("alpha +alphabet")
             terminal.type("b\t\r")
-            terminal.expect(r"\r\nof alphabet\r\nkv> ")
+            terminal.expect(rf"\r\nof alphabet\r\n{PROMPT}")
             terminal.type("ex\t\t")
             terminal.expect("exists +expire")
             terminal.type("\x15get be\t--o\t")
             terminal.type(f"{directory}/out\r")
-            terminal.expect(r"\r\nOK\r\nkv> ")
+            terminal.expect(rf"\r\nOK\r\n{PROMPT}")
             terminal.type(f"put file @{directory}/some\t\r")
-            terminal.expect(r"\r\nOK\r\nkv> ")
+            terminal.expect(rf"\r\n{STORED}\r\n{PROMPT}")
             terminal.answer("get file", "content")
             terminal.type("help ca\t\r")
             terminal.expect(r"cas KEY VERSION VALUE\r\n")
-            terminal.expect("kv> ")
+            terminal.expect(PROMPT)
             terminal.type("\x04")
             assert terminal.end()[0] == 0
         with open(os.path.join(directory, "out")) as file:
@@ -726,7 +829,7 @@ def test_no_terminal_at_all():
 def test_top_once():
     with ClientServer() as server:
         for device in TRANSPORTS:
-            server.expect(0, "OK\n", "put", f"key-{device}", "x" * 500, device=device)
+            server.expect(0, PUT, "put", f"key-{device}", "x" * 500, device=device)
             server.client("--json", "stat", f"key-{device}", device=device)
         server.client("get", "nothing", device="tcp")
         text = server.client("top", "--interval", "50ms").stdout.decode()
@@ -751,7 +854,7 @@ def test_top_once():
 
 def test_top_live():
     with ClientServer() as server:
-        server.expect(0, "OK\n", "put", "a", "b")
+        server.expect(0, PUT, "put", "a", "b")
         with Terminal("kv-client", "-p", server.port, "top", "--interval", "100ms") as terminal:
             terminal.expect(r"\x1b\[\?1049h")
             for _ in range(3):
@@ -780,14 +883,14 @@ def test_top_live():
 def test_top_at_the_prompt():
     with ClientServer() as server:
         with Terminal("kv-client", "-p", server.port, "-T", "300ms") as terminal:
-            terminal.expect("kv> ")
+            terminal.expect(PROMPT)
             terminal.type("top --interval 100ms\r")
             terminal.expect(r"\x1b\[\?1049h.*kv-server port")
             # The server goes away: that is said, and waited for.
             server.stop()
             terminal.expect(r"connect|closed|lost|server")
             terminal.type("\x03")
-            terminal.expect(r"\x1b\[\?1049l.*kv> ")
+            terminal.expect(rf"\x1b\[\?1049l.*{PROMPT}")
             terminal.type("\x04")
             assert terminal.end()[0] == 0
 
@@ -843,7 +946,8 @@ def test_programs():
                                     capture_output=True, env={**os.environ, "PATH": "/bin"})
             lines = result.stdout.splitlines()
             assert lines[0] == f"kv-doctor --server 127.0.0.1:{server.port}", result
-            assert lines[1] == "OK" and "neither" in lines[2] and lines[3] == "b", result
+            assert re.fullmatch(STORED, lines[1]), result
+            assert "neither" in lines[2] and lines[3] == "b", result
 
 
 def test_bash_completion():

@@ -192,7 +192,7 @@ def test_connectx_is_fine():
     found.expect("Adapters/mlx5_0 NUMA", "OK", "node 0")
     found.expect("Libraries/libmlx5 for mlx5_0", "OK", "ibverbs-providers")
     found.expect("Memory/locked memory", "OK", "no limit")
-    found.expect("Memory/huge pages", "OK", "500 of 512 are free, 1000MB")
+    found.expect("Memory/huge pages", "OK", "500 of 512 are free, 1000MiB")
     found.expect("Memory/transparent pages", "OK", "madvise for ordinary memory, never for")
     found.expect("Network/firewall, tcp 12345", "OK")
     found.expect("Transfers/transfers", "n/a", "nothing is tried")
@@ -250,7 +250,7 @@ def test_locked_memory():
     tree = connectx()
     tree.memlock = 65536
     found = tree.findings("--want", "verbs")
-    found.expect("Memory/locked memory", "FAIL", "at most 64KB", "memlock unlimited")
+    found.expect("Memory/locked memory", "FAIL", "at most 64KiB", "memlock unlimited")
     found.expect("Verdict/path", "FAIL", "64 KiB", "memlock unlimited")
     assert found.code == 1
     tree.memlock = 8 << 20
@@ -258,7 +258,7 @@ def test_locked_memory():
     found.expect("Memory/locked memory", "WARN", "enough for clients", "LimitMEMLOCK=infinity")
     assert found.code == 0
     tree.memlock = 4 << 30
-    tree.findings().expect("Memory/locked memory", "OK", "at most 4GB")
+    tree.findings().expect("Memory/locked memory", "OK", "at most 4GiB")
     tree.memlock, tree.capabilities = 0, 1 << 14
     tree.findings().expect("Memory/locked memory", "OK", "no limit for this user's privileges")
     plain = Tree()
@@ -609,8 +609,8 @@ def test_server():
         for path in ("shm", "tcp"):
             found.expect(f"Server/{path}", "OK", "a round trip takes")
         found.expect("Server/authentication", "OK", "asks for no key")
-        found.expect("Server/limits", "OK", "memory 64MB")
-        assert re.search(r"with \d{1,2}MB free", found.all["Server/limits"]["finding"])
+        found.expect("Server/limits", "OK", "memory 64MiB")
+        assert re.search(r"with \d{1,2}MiB free", found.all["Server/limits"]["finding"])
         assert "Server/writing" not in found.all
         found.expect("Verdict/path", "OK", "clients here reach the server by shm")
         found = Findings("--server", "localhost", "-p", server.port, "--want", "tcp", "--write")

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 
-from tool_harness import BIN, NUL, Server, Skip, main
+from tool_harness import BIN, NUL, PUT, Server, Skip, main
 
 SOURCE = sys.argv[2]
 NOBODY = "nobody"
@@ -32,10 +32,6 @@ class SmallServer(Server):
 
     def client(self, *words, device="shm"):
         return super().client(*words, device=device, text=True)
-
-    def expect(self, code, output, *words, device="shm"):
-        result = self.client(*words, device=device)
-        assert (result.returncode, result.stdout) == (code, output), result
 
 
 def run(*arguments, **more):
@@ -83,8 +79,8 @@ def test_first_screen():
     with SmallServer("--listen", "shm,tcp", "--node-id", "cache-1", "-w", "2") as server:
         lines = server.text().splitlines()
         assert re.fullmatch(r"kv-server \(Remora\) \d+\.\d+\.\d+", lines[0]), lines
-        assert lines[1:3] == ["node: cache-1", "memory: 32MB, when full: evict"], lines
-        assert re.fullmatch(r"pages: \d+ ordinary ones of \d+KB", lines[3]), lines
+        assert lines[1:3] == ["node: cache-1", "memory: 32MiB, when full: evict"], lines
+        assert re.fullmatch(r"pages: \d+ ordinary ones of \d+KiB", lines[3]), lines
         assert lines[4:6] == ["workers: 2 threads",
                               "access: everybody who can reach a path below"], lines
         assert lines[6].startswith("shm: listening at "), lines
@@ -101,28 +97,28 @@ def test_width():
             for line in screen:
                 assert len(line) <= width or ": listening at " in line or \
                     not re.search(r"\S \S", line.strip()), line
-            assert screen[-1] == "ready" and "memory: 32MB" in "".join(screen), screen
+            assert screen[-1] == "ready" and "memory: 32MiB" in "".join(screen), screen
 
 
 def test_huge_pages():
     """They are had; or it is said which command makes them."""
     with SmallServer("-H") as server:
         text = " ".join(server.text().split())
-        assert re.search(r"pages: 16 huge ones of 2MB", text) or \
-            re.search(r"pages: \d+ ordinary ones of \d+KB; .*(sysctl -w vm.nr_hugepages=\d+|"
+        assert re.search(r"pages: 16 huge ones of 2MiB", text) or \
+            re.search(r"pages: \d+ ordinary ones of \d+KiB; .*(sysctl -w vm.nr_hugepages=\d+|"
                       r"this kernel has no huge ones|start again)", text), text
 
 
 def test_memory_is_in_megabytes():
-    for option, text, shown in (("-m", "16", "16MB"), ("--memory", "0.0625GiB", "64MB"),
-                                ("-m", "16777216B", "16MB"), ("--memory-mb", "16", "16MB")):
+    for option, text, shown in (("-m", "16", "16MiB"), ("--memory", "0.0625GiB", "64MiB"),
+                                ("-m", "16777216B", "16MiB"), ("--memory-mb", "16", "16MiB")):
         with SmallServer(option, text, "--on-full", "reject") as server:
             assert f"\nmemory: {shown}, when full: reject\n" in server.text(), server.text()
 
 
 def test_prefault_is_told():
     with SmallServer("-m", "96", "--prefault", "--log-level", "info") as server:
-        assert re.search(r" INFO  touching memory: \d+% of 96MB\n", server.text()), server.text()
+        assert re.search(r" INFO  touching memory: \d+% of 96MiB\n", server.text()), server.text()
         assert ", all touched\n" in server.text()
 
 
@@ -134,7 +130,7 @@ def test_flags_of_both_seeds():
                       ["--address", "127.0.0.1", "--port", "0", "--memory-mb", "32", "--node-id",
                        "0", "--log-level", "debug", "--worker-threads", "3", "--num-domains", "0"]):
         with SmallServer(*arguments, defaults=()) as server:
-            server.expect(0, "OK\n", "put", "a", "b")
+            server.expect(0, PUT, "put", "a", "b")
     with SmallServer("--worker-threads", "3") as server:
         assert "\nworkers: 3 threads\n" in server.text()
 
@@ -167,7 +163,7 @@ def test_failures():
         taken = ("-a", "127.0.0.1", "-p", server.port, "-m", "32")
         for listen in ((), ("--listen", "tcp")):
             expect_failure(1, (server.port, "take another port"), *taken, *listen)
-        server.expect(0, "OK\n", "put", "a", "b")
+        server.expect(0, PUT, "put", "a", "b")
     # 192.0.2.0/24 is for documentation: nobody has it.
     expect_failure(1, ("192.0.2.1", "no such address"), "-a", "192.0.2.1", "-p", "0", "-m", "32")
     expect_failure(1, "ask for less", "-p", "0", "-m", "60TB")
@@ -186,13 +182,13 @@ def test_config():
                                         "memory = 48\nworkers = 2\non-full = 'reject'\n"
                                         'node-id = "from-file"\n')
         with SmallServer("--config", config, defaults=()) as server:
-            assert "\nnode: from-file\nmemory: 48MB, when full: reject\n" in server.text()
+            assert "\nnode: from-file\nmemory: 48MiB, when full: reject\n" in server.text()
             assert "\nworkers: 2 threads\n" in server.text()
         # The command line wins, before the file and behind it, and by its other names.
         for arguments in (["-m", "32", "-c", config, "--worker-threads", "1"],
                           ["-c", config, "-w", "1", "--memory-mb", "32"]):
             with SmallServer(*arguments, defaults=()) as server:
-                assert "\nnode: from-file\nmemory: 32MB, when full: reject\n" in server.text()
+                assert "\nnode: from-file\nmemory: 32MiB, when full: reject\n" in server.text()
                 assert "\nworkers: 1 thread\n" in server.text()
 
 
@@ -238,7 +234,7 @@ def test_check_config():
 def test_check_config_beside_a_server():
     with SmallServer() as server:
         assert run("-a", "127.0.0.1", "-p", server.port, "--check-config").returncode == 0
-        server.expect(0, "OK\n", "put", "a", "b")
+        server.expect(0, PUT, "put", "a", "b")
 
 
 def test_example_config():
@@ -279,7 +275,7 @@ def test_stops_before_the_start():
 
 def test_statistics_by_signal():
     with SmallServer("--node-id", "cache-1") as server:
-        server.expect(0, "OK\n", "put", "a", "b")
+        server.expect(0, PUT, "put", "a", "b")
         server.process.send_signal(signal.SIGUSR1)
         server.wait_for_text("\nkeys 1\n")
         assert "\nnode_id cache-1\nuptime_ms " in server.text(), server.text()
@@ -297,7 +293,7 @@ def test_new_keys_by_signal():
         key, old, new = (files.path(name) for name in ("key", "old", "new"))
         with SmallServer("--key-file", key, "--log-level", "info") as server:
             assert "\naccess: with the shared key\n" in server.text()
-            server.expect(0, "OK\n", "-k", old, "put", "a", "b")
+            server.expect(0, PUT, "-k", old, "put", "a", "b")
             server.expect(3, "", "-k", new, "get", "a")
             shutil.copy(new, key)
             server.process.send_signal(signal.SIGHUP)
@@ -314,7 +310,7 @@ def test_hangup_without_keys():
     with SmallServer("--log-level", "info") as server:
         server.process.send_signal(signal.SIGHUP)
         server.wait_for_text("there are no key files to read")
-        server.expect(0, "OK\n", "put", "a", "b")
+        server.expect(0, PUT, "put", "a", "b")
 
 
 # ---------------------------------------------------------------- the pid file
@@ -327,7 +323,7 @@ def test_pid_file():
             with open(path) as file:
                 assert file.read() == f"{server.process.pid}\n"
             expect_failure(1, (str(server.process.pid), "stop it"), "-p", "0", "--pid-file", path)
-            server.expect(0, "OK\n", "put", "a", "b")
+            server.expect(0, PUT, "put", "a", "b")
             assert server.stop() == 0
             assert not os.path.exists(path)
 
@@ -400,7 +396,7 @@ def test_user():
                 assert int(thread["CapEff"], 16) == int(thread["CapPrm"], 16) == 0, thread
             path = re.search(r"shm: listening at (\S+)", server.text())[1]
             assert os.stat(path).st_uid == uid and stat.S_ISSOCK(os.stat(path).st_mode)
-            server.expect(0, "OK\n", "-k", key, "put", "a", "b", device="tcp")
+            server.expect(0, PUT, "-k", key, "put", "a", "b", device="tcp")
             result = subprocess.run([f"{BIN}/kv-client", "-a", f"shm:{path}", "-k", key, "get",
                                      "a"], capture_output=True, text=True, timeout=60, stdin=NUL)
             assert (result.returncode, result.stdout) == (0, "b"), result
@@ -412,7 +408,7 @@ def test_user():
 
 def test_user_that_we_are():
     with SmallServer("--user", pwd.getpwuid(os.geteuid()).pw_name) as server:
-        server.expect(0, "OK\n", "put", "a", "b")
+        server.expect(0, PUT, "put", "a", "b")
 
 
 def test_user_failures():

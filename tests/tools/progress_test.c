@@ -12,10 +12,11 @@ static void test_wide_terminal_shows_all(void)
 	char line[PROGRESS_LINE];
 
 	progress_format(&copying, 32 << 20, 100000000, 79, line);
-	CHECK_STR(line, "writing photo.jpg [===============>              ]  50%  32.0MB  320MB/s");
+	CHECK_STR(line,
+		  "writing photo.jpg [===============>              ]  50%  32.0MiB  320MiB/s");
 	progress_format(&copying, 64 << 20, 1000000000, 79, line);
 	CHECK_STR(line,
-		  "writing photo.jpg [==============================] 100%  64.0MB  64.0MB/s");
+		  "writing photo.jpg [==============================] 100%  64.0MiB  64.0MiB/s");
 }
 
 static void test_narrow_terminal_leaves_out(void)
@@ -23,9 +24,9 @@ static void test_narrow_terminal_leaves_out(void)
 	char line[PROGRESS_LINE];
 
 	progress_format(&copying, 32 << 20, 100000000, 45, line);
-	CHECK_STR(line, "writing photo.jpg  50%  32.0MB  320MB/s");
+	CHECK_STR(line, "writing photo.jpg  50%  32.0MiB  320MiB/s");
 	progress_format(&copying, 32 << 20, 100000000, 30, line);
-	CHECK_STR(line, " 50%  32.0MB  320MB/s");
+	CHECK_STR(line, " 50%  32.0MiB  320MiB/s");
 	progress_format(&copying, 32 << 20, 100000000, 5, line);
 	CHECK_STR(line, " 50%");
 }
@@ -53,7 +54,7 @@ static void test_units(void)
 	progress_format(&waiting, 2500000000, 2500000000, 79, line);
 	CHECK(strstr(line, " 25%  2s"));
 	progress_format(&endless, 1023, 1000000000, 79, line);
-	CHECK_STR(line, "taking 1.0KB  1.0KB/s");
+	CHECK_STR(line, "taking 1.0KiB  1.0KiB/s");
 }
 
 static void test_silent_without_a_terminal(void)

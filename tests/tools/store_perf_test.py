@@ -269,7 +269,7 @@ def test_bad_usage():
 
 def test_too_little_memory():
     expect_failure(1, "--memory gives it more", "space", "--keys", "100K", "--memory", "2MB")
-    expect_failure(2, "a store of 64KB", "space", "--keys", "1K", "--memory", "64KB")
+    expect_failure(2, "a store of 64KiB", "space", "--keys", "1K", "--memory", "64KB")
 
 
 def test_help():

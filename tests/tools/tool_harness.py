@@ -17,6 +17,8 @@ import traceback
 
 BIN = sys.argv[1]
 NUL = subprocess.DEVNULL
+# What kv-client answers to a put.
+PUT = re.compile(r"OK \(version: \d+\)\n")
 READY_S = 30
 
 
@@ -75,9 +77,19 @@ class Server:
 
     def expect(self, code, output, *words, **more):
         result = self.client(*words, **more)
-        got = (result.returncode, result.stdout.decode())
-        assert got == (code, output), f"{words}: {got} {result.stderr}"
+        check_answer(result, code, output)
         return result
+
+    def version(self, key):
+        """Versions are large and never the same twice: no test knows one beforehand."""
+        return int(re.match(rb"version (\d+)\n", self.client("stat", key).stdout)[1])
+
+
+def check_answer(result, code, output):
+    """output: what must be on stdout, as text or as a pattern."""
+    said = result.stdout if isinstance(result.stdout, str) else result.stdout.decode()
+    matches = said == output if isinstance(output, str) else output.fullmatch(said)
+    assert result.returncode == code and matches, (output, result)
 
 
 def run(program, *arguments, **more):

@@ -20,10 +20,10 @@ static int terminal_width(void)
 	return 80;
 }
 
-/* Three digits and a unit: 31.2MB, 410k. */
+/* Three digits and a unit: 31.2MiB, 410k. */
 static void format_amount(double amount, enum progress_unit unit, char *text, size_t size)
 {
-	static const char *const bytes[] = {"B", "KB", "MB", "GB", "TB"};
+	static const char *const bytes[] = {"B", "KiB", "MiB", "GiB", "TiB"};
 	static const char *const counts[] = {"", "k", "M", "G", "T"};
 	double step = unit == PROGRESS_BYTES ? 1024 : 1000;
 	unsigned power = 0;
@@ -32,7 +32,7 @@ static void format_amount(double amount, enum progress_unit unit, char *text, si
 		snprintf(text, size, "%.0fs", amount / 1e9);
 		return;
 	}
-	/* Not 1000MB where 0.98GB is meant. */
+	/* Not 1000MiB where 0.98GiB is meant. */
 	while (amount >= 999.5 && power < 4) {
 		amount /= step;
 		power++;

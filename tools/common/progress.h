@@ -8,7 +8,7 @@
  *		progress_show(&progress, done);
  *	progress_end(&progress);
  *
- *	writing photo.jpg [=========>          ]  48%  31.2MB  410MB/s
+ *	writing photo.jpg [=========>          ]  48%  31.2MiB  410MiB/s
  *
  * It goes to stderr, and only if that is a terminal; otherwise all of this does nothing. Drawn at
  * most ten times a second, so that calling it costs a look at the clock; and nothing is drawn
@@ -23,7 +23,7 @@
 #include <stdio.h>
 
 enum progress_unit {
-	PROGRESS_BYTES,	  /* 31.2MB  410MB/s */
+	PROGRESS_BYTES,	  /* 31.2MiB  410MiB/s */
 	PROGRESS_COUNT,	  /* 31.2M  410k/s */
 	PROGRESS_SECONDS, /* `done` and `total` are nanoseconds; no rate */
 };

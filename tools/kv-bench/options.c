@@ -184,7 +184,7 @@ static const struct option_spec specs[] = {
 	OPTION_SIZE("landing-limit", 0, &args.landing,
 		    "what is sent to the landing buffer in one go (default what the server gives)"),
 	OPTION_SIZE("buffer-size", 0, &args.buffer,
-		    "of a client, for large values on their way in (default 4MB)"),
+		    "of a client, for large values on their way in (default 4MiB)"),
 
 	OPTION_FLAG("json", 'j', &args.json, "print one JSON object a row"),
 	OPTION_FLAG("csv", 0, &args.csv, "print one line of comma-separated figures a row"),
@@ -298,7 +298,7 @@ static void parse_sizes(struct config *config, size_t otherwise)
 		if (size_parse(word, &bytes) != RMR_OK)
 			options_fail(&program, "--value-size: %s", error_chain());
 		if (bytes < VALUE_SIZE_MIN || bytes > UINT64_C(1) << 30)
-			options_fail(&program, "--value-size: %s is not between %u and 1GB", word,
+			options_fail(&program, "--value-size: %s is not between %u and 1GiB", word,
 				     VALUE_SIZE_MIN);
 		if (config->size_count == BENCH_SIZES_MAX)
 			options_fail(&program, "--value-size: more than %d", BENCH_SIZES_MAX);

@@ -121,10 +121,12 @@ int ask_touch(struct session *session, const void *key, size_t key_length, uint6
  * The server
  */
 
-int ask_scan(struct session *session, uint64_t *cursor, size_t count, kv_scan_fn fn, void *context)
+int ask_scan(struct session *session, const struct word *prefix, uint64_t *cursor, size_t count,
+	     kv_scan_fn fn, void *context)
 {
 	if (session->control)
-		return kv_control_scan(session->control, NULL, 0, cursor, count, fn, context);
+		return kv_control_scan(session->control, prefix->text, prefix->length, cursor,
+				       count, fn, context);
 	return kv_client_scan(session->client, cursor, count, fn, context);
 }
 

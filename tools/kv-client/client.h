@@ -64,6 +64,15 @@ struct client_config {
 	int word_count; /* 0: the prompt */
 };
 
+#define WORDS_MAX 32
+
+/* A word of a command. */
+struct word {
+	char *text;	/* ends with a zero byte, and may hold others */
+	size_t length;	/* without the zero byte at its end */
+	bool is_quoted; /* stood in quotes at the prompt: is no option, and has no escapes left */
+};
+
 /* Exits on a wrong command line. */
 void client_parse(int argc, char **argv, struct client_config *config);
 
@@ -83,7 +92,7 @@ struct session {
 
 /* What follows a command's name, options apart. */
 struct command_words {
-	char **words;
+	struct word *words;
 	int count;
 	struct {
 		const char *name, *value; /* "" for a flag */
@@ -93,10 +102,10 @@ struct command_words {
 
 typedef enum client_exit (*command_fn)(struct session *session, const struct command_words *words);
 
-/* words[0] is the command's name. */
-enum client_exit command_run(struct session *session, char **words, int count);
+/* words[0] is the command's name. Changes the words: runs once for each reading of them. */
+enum client_exit command_run(struct session *session, struct word *words, int count);
 /* Whether there is such a command, and its words make sense; says what is wrong with them. */
-bool command_check(const struct session *session, char **words, int count);
+bool command_check(const struct session *session, const struct word *words, int count);
 /* Whether the command needs a server. It is a right one. */
 bool command_connects(const char *name);
 /* What an option was given, "" for a flag; NULL: it was not. */
@@ -156,7 +165,9 @@ int ask_incr(struct session *session, const void *key, size_t key_length, int64_
 	     int64_t *sum);
 int ask_stat(struct session *session, const void *key, size_t key_length, kv_info_t *info);
 int ask_touch(struct session *session, const void *key, size_t key_length, uint64_t ttl_ms);
-int ask_scan(struct session *session, uint64_t *cursor, size_t count, kv_scan_fn fn, void *context);
+/* Keys that begin with the prefix, and by Remora's own protocol others, too: fn has to look. */
+int ask_scan(struct session *session, const struct word *prefix, uint64_t *cursor, size_t count,
+	     kv_scan_fn fn, void *context);
 int ask_flush(struct session *session);
 int ask_ping(struct session *session, uint64_t *round_trip_ns);
 /* kv_free() frees the text. */
@@ -167,6 +178,8 @@ int ask_stats(struct session *session, char **text);
  */
 
 enum client_exit prompt_run(struct session *session);
+/* What the prompt says: "kv HOST:PORT> ". */
+char *prompt_text(const struct session *session);
 
 struct editor;
 /* NULL: there is no libedit, or no terminal that it could work on; lines are read plainly. */
@@ -192,12 +205,16 @@ void history_load(void (*fn)(void *context, const char *line), void *context);
 /* Lines that begin with a blank are not kept. */
 void history_append(const char *line);
 
-#define WORDS_MAX 32
-
 /* Takes a line apart, in place. Words are separated by blanks; "..." and '...' keep blanks, and in
- * "..." \n, \t, \\, \" and \xHH mean what they mean in C, but no zero byte. Returns how many words
- * there are; -1 and a text in *fault when it makes no sense. */
-int words_split(char *line, char **words, const char **fault);
+ * "..." \n, \t, \\, \" and \xHH mean what they mean in C. A line that begins with # is a comment.
+ * Returns how many words there are, at most WORDS_MAX; -1 and a text in *fault when it makes no
+ * sense. */
+int words_split(char *line, struct word *words, const char **fault);
+/* Puts the byte in the place of each \xHH, as scan writes keys. Does nothing to a quoted word. */
+void word_unescape(struct word *word);
+/* The name that was probably meant by `word`; NULL: none is like it. name(n) is the n-th name, NULL
+ * behind the last. */
+const char *word_guess(const char *word, const char *(*name)(size_t n));
 
 /* ------------------------------------------------------------------------------------------
  * Values: value.c, output.c
@@ -211,7 +228,7 @@ struct value {
 
 /* From a word: "@FILE" is what the file holds, "@@text" is "@text", and "-" is stdin unless that is
  * where commands come from. False: it could not be read, which has been said. */
-bool value_take(const struct session *session, const char *word, struct value *value);
+bool value_take(const struct session *session, const struct word *word, struct value *value);
 void value_free(struct value *value);
 
 /* Writes a file by way of a temporary one beside it: it is there whole, or as it was before. */
@@ -225,7 +242,7 @@ struct transfer {
 	char title[64];
 };
 void transfer_begin(struct transfer *transfer, kv_client_t *client, const char *verb,
-		    const char *key);
+		    const struct word *key);
 void transfer_end(struct transfer *transfer);
 
 /* ------------------------------------------------------------------------------------------
@@ -245,8 +262,11 @@ void show_wrapped(FILE *file, const char *text, int column, int begin, int width
 /* The bytes as they are; on a terminal those that it cannot show as \xHH. A newline behind them at
  * the prompt and on a terminal. */
 enum client_exit show_value(const struct session *session, const void *value, size_t length);
-/* A word in which every byte that is no ordinary character is written as \xHH. */
+/* A word that commands read back as this key: every byte that is no ordinary character, a quote, a
+ * backslash, or a dash or @ at the beginning is written as \xHH. */
 void show_key(const void *key, size_t length);
+/* Writes the server's name, HOST:PORT or the URL that was given. Returns true if it runs here. */
+bool show_server(const struct client_config *config, char *name, size_t size);
 /* "9.520 s", or "never expires". */
 void show_ttl(uint64_t ttl_ms);
 

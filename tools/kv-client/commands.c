@@ -2,9 +2,8 @@
  * The commands of kv-client, the same from the command line and at the prompt.
  *
  * A command is a row of the table: its name, what its words are, how many there must and may be,
- * its options, and a function. Options stand before the first word or behind the last that must be
- * there; the words between are taken as they are, so that a value may begin with dashes. "--" ends
- * the options that stand first, for keys that do.
+ * its options, and a function. A word that begins with two dashes is an option; "--" ends the
+ * options, for keys and values that begin so.
  */
 #include <string.h>
 
@@ -23,35 +22,40 @@ static const struct command {
 	const char
 		*options; /* "--flag --with-value=", beside --json; NULL: takes all words as are */
 	command_fn run;
-	bool takes_key;
-	bool is_alone; /* needs no server */
+	unsigned bytes; /* bit i: the i-th word may hold any byte; others are text */
+	bool takes_key; /* the first word is a key */
+	bool is_alone;	/* needs no server */
 } commands[] = {
 	{"put", "KEY VALUE [--ttl TIME] [--if-absent]", "stores a value",
 	 "VALUE is text, @FILE for what a file holds, or - for stdin; @@text is \"@text\".\n"
 	 "--ttl TIME    it goes away after 10s, 500ms, 2h; a bare number is seconds\n"
 	 "--if-absent   only if the key is not there\n",
-	 2, 2, "--ttl= --if-absent", run_put, .takes_key = true},
+	 2, 2, "--ttl= --if-absent", run_put, 3, .takes_key = true},
 	{"get", "KEY [--output FILE]", "shows a value, or writes it to a file",
 	 "To a pipe or a file the bytes go as they are; on a terminal those that it cannot show\n"
 	 "are written as \\xHH.\n"
 	 "--output FILE   into a file, which is replaced when all of it has come\n",
-	 1, 1, "--output=", run_get, .takes_key = true},
-	{"del", "KEY", "removes it", NULL, 1, 1, "", run_del, .takes_key = true},
-	{"delete", "KEY", "the same", NULL, 1, 1, "", run_del, .takes_key = true},
+	 1, 1, "--output=", run_get, 1, .takes_key = true},
+	{"del", "KEY", "removes it", NULL, 1, 1, "", run_del, 1, .takes_key = true},
+	{"delete", "KEY", "the same", NULL, 1, 1, "", run_del, 1, .takes_key = true},
 	{"cas", "KEY VERSION VALUE", "stores it if the present one has this version",
-	 "Every value has a version: put --json, cas and stat tell it.\n", 3, 3, "", run_cas,
+	 "Every value has a version: put, cas and stat tell it.\n", 3, 3, "", run_cas, 5,
 	 .takes_key = true},
 	{"incr", "KEY [NUMBER]", "adds 1, or NUMBER, and shows the sum",
-	 "A key that is not there counts from 0.\n", 1, 2, "", run_incr, .takes_key = true},
-	{"ttl", "KEY", "how long it is kept from now on", NULL, 1, 1, "", run_ttl,
+	 "A key that is not there counts from 0.\n", 1, 2, "", run_incr, 1, .takes_key = true},
+	{"ttl", "KEY", "how long it is kept from now on", NULL, 1, 1, "", run_ttl, 1,
 	 .takes_key = true},
 	{"expire", "KEY TIME", "keeps it for 10s, 500ms ...; 0: for ever", NULL, 2, 2, "",
-	 run_expire, .takes_key = true},
-	{"exists", "KEY", "1 or 0", NULL, 1, 1, "", run_exists, .takes_key = true},
-	{"stat", "KEY", "version, length, and how long it is kept", NULL, 1, 1, "", run_stat,
+	 run_expire, 1, .takes_key = true},
+	{"exists", "KEY", "1 or 0", NULL, 1, 1, "", run_exists, 1, .takes_key = true},
+	{"stat", "KEY", "version, length, and how long it is kept", NULL, 1, 1, "", run_stat, 1,
 	 .takes_key = true},
-	{"scan", "[COUNT]", "keys, one a line; all, or the first so many",
-	 "In no order; a key may be shown twice while others are stored.\n", 0, 1, "", run_scan},
+	{"scan", "[PREFIX*] [--limit N]", "keys, one a line",
+	 "In no order; a key may be shown twice while others are stored. What is no ordinary\n"
+	 "character is written as \\xHH, which every command reads back as that byte of a KEY.\n"
+	 "PREFIX*     only keys that begin with PREFIX; the * may be left out\n"
+	 "--limit N   no more than N\n",
+	 0, 1, "--limit=", run_scan, 1},
 	{"stats", "", "figures of the server", NULL, 0, 0, "", run_stats},
 	{"ping", "", "how long the server takes to answer", NULL, 0, 0, "", run_ping},
 	{"flush", "", "removes all keys", NULL, 0, 0, "", run_flush},
@@ -129,59 +133,63 @@ static bool knows_option(const char *options, const char *word, bool *has_value)
 	return false;
 }
 
+static bool is_text(const struct word *word)
+{
+	return strlen(word->text) == word->length;
+}
+
+static bool is_option(const struct word *word)
+{
+	return !word->is_quoted && strncmp(word->text, "--", 2) == 0;
+}
+
 /* Takes the option at words[*at]. NULL, or what is wrong. */
-static const char *take_option(const struct command *command, char **words, int count, int *at,
-			       struct command_words *result)
+static const char *take_option(const struct command *command, struct word *words, int count,
+			       int *at, struct command_words *result)
 {
 	bool has_value;
 
-	if (!knows_option(command->options, words[*at], &has_value))
-		return "unexpected";
-	if (has_value && *at + 1 >= count)
-		return "a value must follow";
+	if (!knows_option(command->options, words[*at].text, &has_value))
+		return "no such option: behind -- every word is taken as it is";
+	if (has_value && (*at + 1 >= count || is_option(&words[*at + 1])))
+		return "no value follows: behind -- every word is taken as it is";
+	if (has_value && !is_text(&words[*at + 1]))
+		return "a zero byte in its value";
 	if (result->option_count == COMMAND_OPTIONS_MAX)
-		return "too many options:";
-	result->options[result->option_count].name = words[*at];
-	result->options[result->option_count++].value = has_value ? words[*at + 1] : "";
+		return "too many options";
+	result->options[result->option_count].name = words[*at].text;
+	result->options[result->option_count++].value = has_value ? words[*at + 1].text : "";
 	*at += has_value ? 2 : 1;
 	return NULL;
 }
 
-static bool is_option(const char *word)
-{
-	return strncmp(word, "--", 2) == 0 && word[2];
-}
-
-/* NULL, or what is wrong with words[*at]. Words that are no options are gathered in words[1] and
- * following. */
-static const char *take_words(const struct command *command, char **words, int count, int *at,
+/* NULL, or what is wrong with the option words[*at]; "": with another word. Words that are no
+ * options are gathered in words[1] and following. */
+static const char *take_words(const struct command *command, struct word *words, int count, int *at,
 			      struct command_words *result)
 {
-	const char *wrong = NULL;
-	int begin;
+	bool options = command->options != NULL;
 
 	result->words = words + 1;
-	*at = 1;
-	if (!command->options) {
-		result->count = count - 1;
-		return NULL;
-	}
-	while (*at < count && is_option(words[*at]) && !wrong)
-		wrong = take_option(command, words, count, at, result);
-	if (*at < count && strcmp(words[*at], "--") == 0)
-		(*at)++;
-	begin = *at;
-	while (*at < count && !wrong) {
-		if (*at - begin >= command->min && is_option(words[*at])) {
-			wrong = take_option(command, words, count, at, result);
+	for (*at = 1; *at < count;) {
+		if (options && is_option(&words[*at]) && words[*at].text[2]) {
+			const char *wrong = take_option(command, words, count, at, result);
+
+			if (wrong)
+				return wrong;
+			continue;
+		}
+		if (options && is_option(&words[*at])) {
+			options = false;
+			(*at)++;
 			continue;
 		}
 		if (result->count == command->max)
-			return "unexpected";
+			return "";
 		/* Never ahead of where we read: nothing unread is overwritten. */
 		result->words[result->count++] = words[(*at)++];
 	}
-	return wrong;
+	return NULL;
 }
 
 const char *command_option(const struct command_words *words, const char *name)
@@ -193,46 +201,64 @@ const char *command_option(const struct command_words *words, const char *name)
 	return NULL;
 }
 
-static bool parse(const struct session *session, char **words, int count,
+static enum client_exit show_unknown(const struct session *session, const char *name)
+{
+	const char *guess = word_guess(name, command_name);
+
+	if (guess)
+		return show_error(session, CLIENT_USAGE, "unknown command '%s': did you mean %s?",
+				  name, guess);
+	return show_error(session, CLIENT_USAGE, "unknown command '%s': %s lists all", name,
+			  session->prompt ? "help" : "--help");
+}
+
+static bool parse(const struct session *session, struct word *words, int count,
 		  const struct command **command, struct command_words *result)
 {
 	const char *wrong;
 	int at;
 
 	*result = (struct command_words){0};
-	*command = find_command(words[0]);
+	*command = find_command(words[0].text);
 	if (!*command) {
-		show_error(session, CLIENT_USAGE, "no command '%s'; %s lists all", words[0],
-			   session->prompt ? "help" : "--help");
+		show_unknown(session, words[0].text);
 		return false;
 	}
 	wrong = take_words(*command, words, count, &at, result);
-	if (wrong && is_option(words[at]))
-		show_error(session, CLIENT_USAGE, "%s: %s '%s'", words[0], wrong, words[at]);
-	else if (wrong || result->count < (*command)->min)
+	if (wrong && *wrong) {
+		show_error(session, CLIENT_USAGE, "%s %s: %s", words[0].text, words[at].text,
+			   wrong);
+		return false;
+	}
+	if (wrong || result->count < (*command)->min) {
 		show_error(session, CLIENT_USAGE, "usage: %s %s", (*command)->name,
 			   (*command)->arguments);
-	else
-		return true;
-	return false;
+		return false;
+	}
+	for (int i = 0; i < result->count; i++) {
+		if (((*command)->bytes >> i & 1) || is_text(&result->words[i]))
+			continue;
+		show_error(session, CLIENT_USAGE,
+			   "%s '%s': a zero byte: only keys and values may "
+			   "hold one",
+			   words[0].text, result->words[i].text);
+		return false;
+	}
+	return true;
 }
 
-bool command_check(const struct session *session, char **words, int count)
+bool command_check(const struct session *session, const struct word *words, int count)
 {
-	char *copy[WORDS_MAX + 1];
+	struct word copy[WORDS_MAX];
 	const struct command *command;
 	struct command_words result;
 
-	if (count > WORDS_MAX) {
-		show_error(session, CLIENT_USAGE, "too many words");
-		return false;
-	}
 	/* Parsing moves them. */
 	memcpy(copy, words, (size_t)count * sizeof(*words));
 	return parse(session, copy, count, &command, &result);
 }
 
-enum client_exit command_run(struct session *session, char **words, int count)
+enum client_exit command_run(struct session *session, struct word *words, int count)
 {
 	const struct command *command;
 	struct command_words result;
@@ -241,6 +267,8 @@ enum client_exit command_run(struct session *session, char **words, int count)
 
 	if (!parse(session, words, count, &command, &result))
 		return CLIENT_USAGE;
+	if (command->takes_key)
+		word_unescape(&result.words[0]);
 	session->json |= command_option(&result, "--json") != NULL;
 	ask_begin();
 	code = command->run(session, &result);
@@ -302,10 +330,9 @@ static enum client_exit run_help(struct session *session, const struct command_w
 			puts("  quit, or Ctrl-D");
 		return CLIENT_OK;
 	}
-	command = find_command(words->words[0]);
+	command = find_command(words->words[0].text);
 	if (!command)
-		return show_error(session, CLIENT_USAGE, "no command '%s'; help lists all",
-				  words->words[0]);
+		return show_unknown(session, words->words[0].text);
 	if (session->json)
 		help_json(command);
 	else

@@ -113,11 +113,12 @@ static void add_keys(struct session *session, struct completions *completions, c
 		     size_t length)
 {
 	struct key_search search = {completions, begin, length};
+	struct word prefix = {(char *)(uintptr_t)begin, length, false}; /* only read */
 	uint64_t cursor = 0, deadline_ns = clock_deadline_ns(SCAN_MS);
 	size_t asked = 0;
 
 	do {
-		if (ask_scan(session, &cursor, SCAN_STEP, look_at_key, &search) != KV_OK)
+		if (ask_scan(session, &prefix, &cursor, SCAN_STEP, look_at_key, &search) != KV_OK)
 			return;
 		asked += SCAN_STEP;
 	} while (cursor && asked < SCAN_MOST && !clock_passed(deadline_ns));

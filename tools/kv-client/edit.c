@@ -38,10 +38,10 @@ static void restore_terminal(void)
 
 static char *make_prompt(EditLine *edit)
 {
-	static char prompt[] = "kv> ";
+	struct editor *editor;
 
-	(void)edit;
-	return prompt;
+	el_get(edit, EL_CLIENTDATA, &editor);
+	return prompt_text(editor->session);
 }
 
 static char *make_hint(EditLine *edit)

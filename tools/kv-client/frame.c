@@ -79,7 +79,7 @@ static struct text count_text(uint64_t count)
 
 static struct text bytes_text(double amount)
 {
-	static const char *const units[] = {"B", "KB", "MB", "GB", "TB"};
+	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
 	unsigned power = 0;
 	struct text text;
 

@@ -65,14 +65,15 @@ static void json_version(const char *status, uint64_t version)
 	json_end();
 }
 
-static int put_value(struct session *session, const char *key, const struct value *value,
+static int put_value(struct session *session, const struct word *key, const struct value *value,
 		     const kv_put_options_t *options, kv_info_t *info)
 {
 	struct transfer transfer;
 	int status;
 
 	transfer_begin(&transfer, session->client, "putting", key);
-	status = ask_put(session, key, strlen(key), value->bytes, value->length, options, info);
+	status = ask_put(session, key->text, key->length, value->bytes, value->length, options,
+			 info);
 	transfer_end(&transfer);
 	return status;
 }
@@ -89,9 +90,9 @@ enum client_exit run_put(struct session *session, const struct command_words *wo
 		options.condition = KV_IF_ABSENT;
 	if (ttl && !take_ttl(session, ttl, &options.ttl_ms))
 		return CLIENT_USAGE;
-	if (!value_take(session, words->words[1], &value))
+	if (!value_take(session, &words->words[1], &value))
 		return CLIENT_FAILED;
-	status = put_value(session, words->words[0], &value, &options, &info);
+	status = put_value(session, &words->words[0], &value, &options, &info);
 	value_free(&value);
 	if (session->json && (status == KV_OK || status == KV_EXISTS)) {
 		json_version(status == KV_OK ? "ok" : "exists", info.version);
@@ -99,7 +100,10 @@ enum client_exit run_put(struct session *session, const struct command_words *wo
 	}
 	if (status == KV_EXISTS)
 		return show_error(session, CLIENT_NOT_FOUND, "%s", kv_strerror(status));
-	return show_status(session, status);
+	if (status != KV_OK)
+		return show_status(session, status);
+	printf("OK (version: %" PRIu64 ")\n", info.version);
+	return CLIENT_OK;
 }
 
 enum client_exit run_cas(struct session *session, const struct command_words *words)
@@ -109,11 +113,11 @@ enum client_exit run_cas(struct session *session, const struct command_words *wo
 	struct value value;
 	int status;
 
-	if (!take_version(session, words->words[1], &options.version))
+	if (!take_version(session, words->words[1].text, &options.version))
 		return CLIENT_USAGE;
-	if (!value_take(session, words->words[2], &value))
+	if (!value_take(session, &words->words[2], &value))
 		return CLIENT_FAILED;
-	status = put_value(session, words->words[0], &value, &options, &info);
+	status = put_value(session, &words->words[0], &value, &options, &info);
 	value_free(&value);
 	if (status != KV_OK && status != KV_CAS_FAILED)
 		return show_status(session, status);
@@ -127,12 +131,12 @@ enum client_exit run_cas(struct session *session, const struct command_words *wo
 }
 
 /* Without the value if it went into a file. */
-static void json_value(const char *key, const void *value, size_t length, const kv_info_t *info,
-		       const char *file)
+static void json_value(const struct word *key, const void *value, size_t length,
+		       const kv_info_t *info, const char *file)
 {
 	json_begin();
 	json_text("status", "ok");
-	json_text("key", key);
+	json_bytes("key", key->text, key->length);
 	json_number("version", info->version);
 	json_number("length", length);
 	json_ttl(info->ttl_ms);
@@ -145,7 +149,8 @@ static void json_value(const char *key, const void *value, size_t length, const 
 
 enum client_exit run_get(struct session *session, const struct command_words *words)
 {
-	const char *key = words->words[0], *file = command_option(words, "--output");
+	const struct word *key = &words->words[0];
+	const char *file = command_option(words, "--output");
 	enum client_exit code = CLIENT_OK;
 	struct transfer transfer;
 	kv_info_t info = {0};
@@ -154,7 +159,7 @@ enum client_exit run_get(struct session *session, const struct command_words *wo
 	int status;
 
 	transfer_begin(&transfer, session->client, "getting", key);
-	status = ask_get(session, key, strlen(key), &value, &length, &info);
+	status = ask_get(session, key->text, key->length, &value, &length, &info);
 	transfer_end(&transfer);
 	if (status != KV_OK)
 		return show_status(session, status);
@@ -176,20 +181,20 @@ enum client_exit run_get(struct session *session, const struct command_words *wo
 
 enum client_exit run_del(struct session *session, const struct command_words *words)
 {
-	const char *key = words->words[0];
+	const struct word *key = &words->words[0];
 
-	return show_status(session, ask_delete(session, key, strlen(key)));
+	return show_status(session, ask_delete(session, key->text, key->length));
 }
 
 enum client_exit run_incr(struct session *session, const struct command_words *words)
 {
-	const char *key = words->words[0];
+	const struct word *key = &words->words[0];
 	int64_t delta = 1, sum;
 	int status;
 
-	if (words->count > 1 && !take_number(session, words->words[1], &delta))
+	if (words->count > 1 && !take_number(session, words->words[1].text, &delta))
 		return CLIENT_USAGE;
-	status = ask_incr(session, key, strlen(key), delta, &sum);
+	status = ask_incr(session, key->text, key->length, delta, &sum);
 	if (status != KV_OK)
 		return show_status(session, status);
 	if (session->json) {
@@ -205,11 +210,11 @@ enum client_exit run_incr(struct session *session, const struct command_words *w
 
 enum client_exit run_ttl(struct session *session, const struct command_words *words)
 {
-	const char *key = words->words[0];
+	const struct word *key = &words->words[0];
 	kv_info_t info;
 	int status;
 
-	status = ask_stat(session, key, strlen(key), &info);
+	status = ask_stat(session, key->text, key->length, &info);
 	if (status != KV_OK)
 		return show_status(session, status);
 	if (session->json) {
@@ -225,19 +230,19 @@ enum client_exit run_ttl(struct session *session, const struct command_words *wo
 
 enum client_exit run_expire(struct session *session, const struct command_words *words)
 {
-	const char *key = words->words[0];
+	const struct word *key = &words->words[0];
 	uint64_t ttl_ms;
 
-	if (!take_ttl(session, words->words[1], &ttl_ms))
+	if (!take_ttl(session, words->words[1].text, &ttl_ms))
 		return CLIENT_USAGE;
-	return show_status(session, ask_touch(session, key, strlen(key), ttl_ms));
+	return show_status(session, ask_touch(session, key->text, key->length, ttl_ms));
 }
 
 enum client_exit run_exists(struct session *session, const struct command_words *words)
 {
-	const char *key = words->words[0];
+	const struct word *key = &words->words[0];
 	kv_info_t info;
-	int status = ask_stat(session, key, strlen(key), &info);
+	int status = ask_stat(session, key->text, key->length, &info);
 
 	if (status != KV_OK && status != KV_NOT_FOUND)
 		return show_status(session, status);
@@ -254,11 +259,11 @@ enum client_exit run_exists(struct session *session, const struct command_words 
 
 enum client_exit run_stat(struct session *session, const struct command_words *words)
 {
-	const char *key = words->words[0];
+	const struct word *key = &words->words[0];
 	kv_info_t info;
 	int status;
 
-	status = ask_stat(session, key, strlen(key), &info);
+	status = ask_stat(session, key->text, key->length, &info);
 	if (status != KV_OK)
 		return show_status(session, status);
 	if (session->json) {

@@ -151,11 +151,11 @@ enum client_exit run_bench(struct session *session, const struct command_words *
 		add(&arguments, "--insecure");
 	add_shared(&arguments, session);
 	/* "bench 1000", and "bench --ops 1000". */
-	if (words->count && words->words[0][0] >= '0' && words->words[0][0] <= '9')
-		add_option(&arguments, "--operations", words->words[at++]);
+	if (words->count && words->words[0].text[0] >= '0' && words->words[0].text[0] <= '9')
+		add_option(&arguments, "--operations", words->words[at++].text);
 	for (; at < words->count; at++)
-		add(&arguments,
-		    strcmp(words->words[at], "--ops") ? words->words[at] : "--operations");
+		add(&arguments, strcmp(words->words[at].text, "--ops") ? words->words[at].text
+								       : "--operations");
 	return run_program(session, &arguments);
 }
 
@@ -196,6 +196,6 @@ enum client_exit run_doctor(struct session *session, const struct command_words 
 	add_option(&arguments, "--want", wanted_path(config));
 	add_shared(&arguments, session);
 	for (int at = 0; at < words->count; at++)
-		add(&arguments, words->words[at]);
+		add(&arguments, words->words[at].text);
 	return run_program(session, &arguments);
 }

@@ -12,17 +12,29 @@
 
 #include "client.h"
 
+char *prompt_text(const struct session *session)
+{
+	static char text[320];
+	char server[300];
+
+	if (!*text) {
+		show_server(session->config, server, sizeof(server));
+		snprintf(text, sizeof(text), "kv %s> ", server);
+	}
+	return text;
+}
+
 /* One line. False: it was the last one. */
 static bool run_line(struct session *session, char *line)
 {
-	char *words[WORDS_MAX];
+	struct word words[WORDS_MAX];
 	const char *fault = "";
 	int count = words_split(line, words, &fault);
 
 	if (count < 0) {
 		show_error(session, CLIENT_USAGE, "%s", fault);
 	} else if (count > 0) {
-		if (!strcmp(words[0], "quit") || !strcmp(words[0], "exit"))
+		if (!strcmp(words[0].text, "quit") || !strcmp(words[0].text, "exit"))
 			return false;
 		/* Until the next line is read: whoever presses Ctrl-C a moment too late does not
 		 * mean the prompt. Where nobody types it ends all. */
@@ -54,7 +66,7 @@ static char *read_line(struct session *session, char **line, size_t *room, bool 
 			/* Ctrl-C drops the line: the terminal does, and so do we. From before the
 			 * prompt on, for it may be pressed as soon as that is seen. */
 			interrupt_hold();
-			fputs("kv> ", stdout);
+			fputs(prompt_text(session), stdout);
 			fflush(stdout);
 		}
 		errno = 0;

@@ -11,6 +11,7 @@
 #define SCAN_STEP 256u
 
 struct scan {
+	struct word prefix;
 	uint64_t left;
 	bool json;
 };
@@ -19,7 +20,8 @@ static void print_scanned(void *context, const void *key, size_t key_length, con
 {
 	struct scan *scan = context;
 
-	if (!scan->left)
+	if (!scan->left || key_length < scan->prefix.length ||
+	    memcmp(key, scan->prefix.text, scan->prefix.length) != 0)
 		return;
 	scan->left--;
 	if (!scan->json) {
@@ -35,26 +37,40 @@ static void print_scanned(void *context, const void *key, size_t key_length, con
 	json_end();
 }
 
+/* "user:*", or "user:". A * that belongs to the keys themselves is written \x2a, or in quotes. */
+static struct word take_prefix(const struct command_words *words)
+{
+	static char all[] = "";
+	struct word prefix = words->count ? words->words[0] : (struct word){all, 0, false};
+
+	if (!prefix.is_quoted && prefix.length && prefix.text[prefix.length - 1] == '*')
+		prefix.text[--prefix.length] = '\0';
+	word_unescape(&prefix);
+	return prefix;
+}
+
 enum client_exit run_scan(struct session *session, const struct command_words *words)
 {
 	struct scan scan = {.left = UINT64_MAX, .json = session->json};
+	const char *limit = command_option(words, "--limit");
 	uint64_t cursor = 0;
 	char *end = NULL;
-	int status;
 
-	if (words->count) {
-		const char *word = words->words[0];
-
+	if (limit) {
 		errno = 0;
-		scan.left = strtoull(word, &end, 10);
-		if (*word < '0' || *word > '9' || *end || errno)
+		scan.left = strtoull(limit, &end, 10);
+		if (*limit < '0' || *limit > '9' || *end || errno)
 			return show_error(session, CLIENT_USAGE,
-					  "'%s' is no whole number of 0 or more", word);
+					  "--limit: '%s' is no whole number of 0 or more", limit);
 	}
+	scan.prefix = take_prefix(words);
 	while (scan.left && !interrupt_came()) {
-		status = ask_scan(session, &cursor,
-				  scan.left < SCAN_STEP ? (size_t)scan.left : SCAN_STEP,
-				  print_scanned, &scan);
+		/* With a prefix most of the keys may be others. */
+		bool is_short = scan.left < SCAN_STEP && !scan.prefix.length;
+		int status =
+			ask_scan(session, &scan.prefix, &cursor,
+				 is_short ? (size_t)scan.left : SCAN_STEP, print_scanned, &scan);
+
 		if (status != KV_OK)
 			return show_status(session, status);
 		if (!cursor)

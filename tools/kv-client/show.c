@@ -80,22 +80,20 @@ void show_wrapped(FILE *file, const char *text, int column, int begin, int width
  * No server
  */
 
-/* The server as HOST:PORT, and whether its host is this one. */
-static const char *name_server(const struct client_config *config, struct target_list *targets,
-			       bool *is_here)
+bool show_server(const struct client_config *config, char *name, size_t size)
 {
 	const char *server = config->server, *scheme = server ? strstr(server, "://") : NULL;
+	struct target_list targets;
 
-	*is_here = false;
-	/* By whichever path, for shm is a target of this host alone. */
-	if (targets_find(CONN_MODE_AUTO, scheme ? scheme + 3 : server, config->port, NULL,
-			 targets) != KV_OK ||
-	    !targets->count)
-		return server ? server : "this host";
-	if (server && strncmp(server, "shm:", 4) == 0)
-		return server;
-	*is_here = !targets->targets[0].reason[0];
-	return targets->targets[targets->count - 1].address;
+	snprintf(name, size, "%s", server ? server : "this host");
+	/* By every path, because shm is a target of this host alone. */
+	if (config->is_grpc || (server && strncmp(server, "shm:", 4) == 0) ||
+	    targets_find(CONN_MODE_AUTO, scheme ? scheme + 3 : server, config->port, NULL,
+			 &targets) != KV_OK ||
+	    !targets.count)
+		return false;
+	snprintf(name, size, "%s", targets.targets[targets.count - 1].address);
+	return !targets.targets[0].reason[0];
 }
 
 /* Whether the reason of a path begins here: "tcp: ...", "verbs:mlx5_0: ...". */
@@ -132,15 +130,15 @@ static void print_reasons(FILE *file, const char *reasons)
 
 enum client_exit show_unconnected(const struct session *session, int status)
 {
-	const char *reasons = ask_error(session), *name;
-	struct target_list targets;
+	const char *reasons = ask_error(session);
+	char name[300];
 	bool is_here;
 
 	/* A server that refuses us is there. */
 	if (session->json || (status != KV_DISCONNECTED && status != KV_TIMEOUT) || !reasons ||
 	    session->config->is_grpc)
 		return show_status(session, status);
-	name = name_server(session->config, &targets, &is_here);
+	is_here = show_server(session->config, name, sizeof(name));
 	if (is_here && strstr(reasons, "nobody listens"))
 		show_error(session, CLIENT_FAILED,
 			   "no server reached at %s; start one here: kv-server -p %s", name,
@@ -190,7 +188,8 @@ void show_key(const void *key, size_t length)
 	const unsigned char *bytes = key;
 
 	for (size_t i = 0; i < length; i++) {
-		if (bytes[i] > ' ' && bytes[i] < 0x7f && bytes[i] != '\\')
+		if (bytes[i] > ' ' && bytes[i] < 0x7f && !strchr("\\\"'", bytes[i]) &&
+		    (i || !strchr("-@", bytes[i])))
 			putchar(bytes[i]);
 		else
 			printf("\\x%02x", bytes[i]);

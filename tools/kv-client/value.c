@@ -78,25 +78,34 @@ static bool read_from(const struct session *session, int fd, const char *name, s
 	return done;
 }
 
-bool value_take(const struct session *session, const char *word, struct value *value)
+static bool take_file(const struct session *session, const char *path, struct value *value)
 {
-	if (word[0] == '@' && word[1] != '@') {
-		int fd = open(word + 1, O_RDONLY | O_CLOEXEC);
-		bool done;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	bool done;
 
-		if (fd < 0) {
-			show_error(session, CLIENT_FAILED, "%s: %s", word + 1, strerror(errno));
-			return false;
-		}
-		done = read_from(session, fd, word + 1, value);
-		close(fd);
-		return done;
+	if (fd < 0) {
+		show_error(session, CLIENT_FAILED, "%s: %s", path, strerror(errno));
+		return false;
 	}
-	if (strcmp(word, "-") == 0 && !session->prompt)
+	done = read_from(session, fd, path, value);
+	close(fd);
+	return done;
+}
+
+bool value_take(const struct session *session, const struct word *word, struct value *value)
+{
+	const char *text = word->text;
+	bool is_marked = text[0] == '@'; /* a file, or a text that begins with @ */
+
+	if (is_marked && text[1] != '@') {
+		if (strlen(text) == word->length)
+			return take_file(session, text + 1, value);
+		show_error(session, CLIENT_USAGE, "%s: a file's name has no zero byte", text + 1);
+		return false;
+	}
+	if (strcmp(text, "-") == 0 && word->length == 1 && !session->prompt)
 		return read_from(session, STDIN_FILENO, "stdin", value);
-	if (word[0] == '@')
-		word++;
-	*value = (struct value){word, strlen(word), NULL};
+	*value = (struct value){text + is_marked, word->length - is_marked, NULL};
 	return true;
 }
 
@@ -120,11 +129,11 @@ static bool tell_progress(void *context, uint64_t done, uint64_t total)
 }
 
 void transfer_begin(struct transfer *transfer, kv_client_t *client, const char *verb,
-		    const char *key)
+		    const struct word *key)
 {
 	*transfer = (struct transfer){.client = client};
 	/* A key may hold anything; the line of progress may not. */
-	snprintf(transfer->title, sizeof(transfer->title), "%s %.40s", verb, key);
+	snprintf(transfer->title, sizeof(transfer->title), "%s %.40s", verb, key->text);
 	for (char *c = transfer->title; *c; c++)
 		if ((unsigned char)*c < 0x20 || (unsigned char)*c >= 0x7f)
 			*c = '?';

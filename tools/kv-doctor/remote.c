@@ -306,7 +306,7 @@ static uint64_t figure(const char *text, const char *name)
 	return 0;
 }
 
-/* Rounded down, such as 189MB: nobody wants to know the rest. */
+/* Rounded down, such as 189MiB: nobody wants to know the rest. */
 static const char *rough_size(uint64_t bytes, char text[SIZE_TEXT_LENGTH])
 {
 	uint64_t unit = 1;

@@ -141,7 +141,7 @@ static void tell(uint64_t done, uint64_t total)
 {
 	char state[256];
 
-	log_info("%s: %.0f%% of %lluMB", shown.what,
+	log_info("%s: %.0f%% of %lluMiB", shown.what,
 		 100.0 * (double)done / (double)(total + !total),
 		 (unsigned long long)(total >> 20));
 	snprintf(state, sizeof(state), "EXTEND_TIMEOUT_USEC=60000000\nSTATUS=%s: %.0f%%",
