@@ -4,7 +4,8 @@
 
 find_package(Python3 COMPONENTS Interpreter QUIET)
 if(Python3_Interpreter_FOUND)
-  file(GLOB headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/include/remora/*.h)
+  file(GLOB headers CONFIGURE_DEPENDS
+    ${CMAKE_SOURCE_DIR}/include/remora/*.h ${CMAKE_SOURCE_DIR}/include/remora/compat/*.h)
   set(maker ${CMAKE_SOURCE_DIR}/scripts/man-from-header)
   add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/man/man3/made
     COMMAND ${Python3_EXECUTABLE} ${maker} --output ${CMAKE_BINARY_DIR}/man/man3 ${headers}

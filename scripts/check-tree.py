@@ -53,6 +53,9 @@ PUBLIC_HEADER_LAYERS = {
     "server.h": "server",
     "control.h": "control",
     "control_server.h": "control",
+    "snowrdma.h": "rdma",  # these three in include/remora/compat
+    "kv_store.h": "kv",
+    "rdma_kv.h": "server",
 }
 
 # The shared libraries, and the public headers that each of them answers for. None: all others.

@@ -157,7 +157,8 @@ int rdmaServer(RdmaListener **listener, const char *ip, int port);
 int rdmaServerWithOptions(RdmaListener **listener, const char *ip, int port,
 			  const RdmaOptions *options);
 
-void rdmaServerSetAcceptCallback(RdmaListener *listener, RdmaAcceptCallback callback);
+/* Always RDMA_OK, as all functions that set callbacks. NULL: none. */
+int rdmaServerSetAcceptCallback(RdmaListener *listener, RdmaAcceptCallback callback);
 
 /* Serves until rdmaServerStop() and returns RDMA_OK then; connections that were accepted stay. It
  * may be started again. It returns RDMA_OK as well when the listener is released meanwhile, or the
@@ -229,8 +230,8 @@ typedef void (*RdmaConnectedCallback)(RdmaConn *conn);
  * last callback of this connection; send and the like return an error from now on. */
 typedef void (*RdmaDisconnectCallback)(RdmaConn *conn, enum rmr_status status, const char *reason);
 
-void rdmaConnSetConnectedCallback(RdmaConn *conn, RdmaConnectedCallback callback);
-void rdmaConnSetDisconnectCallback(RdmaConn *conn, RdmaDisconnectCallback callback);
+int rdmaConnSetConnectedCallback(RdmaConn *conn, RdmaConnectedCallback callback);
+int rdmaConnSetDisconnectCallback(RdmaConn *conn, RdmaDisconnectCallback callback);
 
 bool rdmaConnIsConnected(const RdmaConn *conn);
 /* The device that carries it, "shm", "tcp", "verbs:mlx5_0"; "" before it is connected. */
@@ -256,10 +257,10 @@ typedef void (*RdmaSendableCallback)(RdmaConn *conn);
 
 /* Without a callback messages are dropped. Set them before rdmaConnect(), or in the accept
  * callback, and none is missed. */
-void rdmaConnSetRecvCallback(RdmaConn *conn, RdmaRecvCallback callback);
+int rdmaConnSetRecvCallback(RdmaConn *conn, RdmaRecvCallback callback);
 /* Without this one they come to the receive callback, without the immediate. */
-void rdmaConnSetRecvImmCallback(RdmaConn *conn, RdmaRecvImmCallback callback);
-void rdmaConnSetSendableCallback(RdmaConn *conn, RdmaSendableCallback callback);
+int rdmaConnSetRecvImmCallback(RdmaConn *conn, RdmaRecvImmCallback callback);
+int rdmaConnSetSendableCallback(RdmaConn *conn, RdmaSendableCallback callback);
 
 /* Sends a message: all of it or nothing. data may be reused at once. Returns data_len; 0 when there
  * is no room for now (the sendable callback tells when); RDMA_SEND_ERR when it is not
@@ -321,8 +322,8 @@ size_t rdmaConnRemoteSize(const RdmaConn *conn);
 /* A write or read that was posted is done: placed there, or here. Bytes of that one. */
 typedef void (*RdmaWriteCallback)(RdmaConn *conn, size_t bytes);
 typedef void (*RdmaReadCallback)(RdmaConn *conn, size_t bytes);
-void rdmaConnSetWriteCallback(RdmaConn *conn, RdmaWriteCallback callback);
-void rdmaConnSetReadCallback(RdmaConn *conn, RdmaReadCallback callback);
+int rdmaConnSetWriteCallback(RdmaConn *conn, RdmaWriteCallback callback);
+int rdmaConnSetReadCallback(RdmaConn *conn, RdmaReadCallback callback);
 
 /* Writes registered memory into the space that the peer exposes, as into a file: each write begins
  * where the one before it ended, the first at 0; rdmaConnSeek() goes elsewhere. data stays
@@ -380,6 +381,23 @@ int rdmaPASyncReadSignaled(RdmaConn *conn, uint64_t local_addr, uint32_t lkey, u
 int rdmaConnFetchAdd(RdmaConn *conn, uint64_t remote_addr, uint64_t add, uint64_t *old);
 int rdmaConnCompareSwap(RdmaConn *conn, uint64_t remote_addr, uint64_t compare, uint64_t swap,
 			uint64_t *old);
+
+/* ------------------------------------------------------------------------------------------
+ * Callbacks of SnowRDMA's types
+ *
+ * For programs that were written for SnowRDMA: <remora/compat/snowrdma.h> gives these functions the
+ * names that they have there. The last callback set is the one that is called, whichever function
+ * set it.
+ */
+
+typedef void (*RdmaAcceptCallbackFunc)(RdmaConn *conn);
+typedef void (*RdmaRecvCallbackFunc)(RdmaConn *conn, void *data, size_t data_len);
+typedef void (*RdmaDisconnectCallbackFunc)(RdmaConn *conn);
+
+int rdmaServerSetAcceptCallbackFunc(RdmaListener *listener, RdmaAcceptCallbackFunc func);
+int rdmaConnSetRecvCallbackFunc(RdmaConn *conn, RdmaRecvCallbackFunc func);
+/* An accepted connection is closed when func has returned, unless func closes it. */
+int rdmaConnSetDisconnectCallbackFunc(RdmaConn *conn, RdmaDisconnectCallbackFunc func);
 
 #ifdef __cplusplus
 }

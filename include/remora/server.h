@@ -124,8 +124,9 @@ int kv_server_stats(kv_server_t *server, char **text);
 /* What happened to the last call of this thread that failed. */
 const char *kv_server_error(void);
 
-/* Serves with default options until SIGINT or SIGTERM; SIGUSR1 prints statistics to stderr. Returns
- * 0, or 1 on error, which it prints. */
+/* Serves until SIGINT or SIGTERM; SIGUSR1 prints statistics to stderr. All options are the default
+ * but memory: 2.25 GiB, or half of what the machine has if that is less, so that values of 1 GiB
+ * can be stored. Returns 0, or 1 on error, which it prints. */
 int run_server(void);
 
 #ifdef __cplusplus

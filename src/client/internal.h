@@ -20,6 +20,7 @@
  *	async.c		submit and poll; batches
  *	five.c		the five-call store
  *	example.c	run_client(), which tries that
+ *	compat.c	calls of other libraries, for <remora/compat/>
  *	location.h	where items were seen last; pure
  *	extents.h	a small allocator of buffer space; pure
  *

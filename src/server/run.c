@@ -1,10 +1,11 @@
 /*
- * run_server(): a server with default options in the calling thread's program, until a signal ends
+ * run_server(): a server with hardly an option in the calling thread's program, until a signal ends
  * it. The signals are blocked and waited for, so that no handler runs anywhere.
  */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "server/internal.h"
 
@@ -30,8 +31,22 @@ static void serve(struct kv_server *server, const sigset_t *signals)
 	kv_server_stop(server);
 }
 
+/* Values of 1 GiB are welcome, and an old one stays until the new one is there. Memory that is
+ * not used is not taken from the machine. */
+static size_t choose_memory(void)
+{
+	const size_t wanted = (size_t)2304 << 20;
+	long pages = sysconf(_SC_PHYS_PAGES), page_size = sysconf(_SC_PAGESIZE);
+	size_t half = pages > 0 && page_size > 0 ? (size_t)pages / 2 * (size_t)page_size : 0;
+
+	if (half >= wanted)
+		return wanted;
+	return half > ((size_t)256 << 20) ? half : 0; /* 0: the default */
+}
+
 int run_server(void)
 {
+	const kv_server_options_t options = {.memory = choose_memory()};
 	kv_server_t *server = NULL;
 	sigset_t signals, before;
 	int result = 1;
@@ -41,7 +56,7 @@ int run_server(void)
 	sigaddset(&signals, SIGTERM);
 	sigaddset(&signals, SIGUSR1);
 	pthread_sigmask(SIG_BLOCK, &signals, &before);
-	if (kv_server_create(NULL, &server) != KV_OK || kv_server_start(server) != KV_OK) {
+	if (kv_server_create(&options, &server) != KV_OK || kv_server_start(server) != KV_OK) {
 		fprintf(stderr, "%s\n", kv_server_error());
 	} else {
 		serve(server, &signals);

@@ -214,38 +214,3 @@ void *rdmaConnUserData(const RdmaConn *conn)
 {
 	return conn->user_data;
 }
-
-void rdmaConnSetConnectedCallback(RdmaConn *conn, RdmaConnectedCallback callback)
-{
-	conn->connected = callback;
-}
-
-void rdmaConnSetDisconnectCallback(RdmaConn *conn, RdmaDisconnectCallback callback)
-{
-	conn->disconnected = callback;
-}
-
-void rdmaConnSetRecvCallback(RdmaConn *conn, RdmaRecvCallback callback)
-{
-	conn->received = callback;
-}
-
-void rdmaConnSetRecvImmCallback(RdmaConn *conn, RdmaRecvImmCallback callback)
-{
-	conn->received_imm = callback;
-}
-
-void rdmaConnSetSendableCallback(RdmaConn *conn, RdmaSendableCallback callback)
-{
-	conn->sendable = callback;
-}
-
-void rdmaConnSetWriteCallback(RdmaConn *conn, RdmaWriteCallback callback)
-{
-	conn->written = callback;
-}
-
-void rdmaConnSetReadCallback(RdmaConn *conn, RdmaReadCallback callback)
-{
-	conn->read = callback;
-}

@@ -20,6 +20,7 @@
  *	connect.c	calling a server			caller, or a dialer thread
  *	listener.c	servers: made, started, released	any
  *	accept.c	callers become connections		runtime
+ *	callback.c	callbacks are set			any
  *	send.c		messages				any
  *	memory.c	registered memory, and who knows of it	any
  *	transfer.c	writes and reads that call back		any
@@ -272,6 +273,8 @@ struct RdmaConn {
 	_Atomic(RdmaSendableCallback) sendable;
 	_Atomic(RdmaWriteCallback) written;
 	_Atomic(RdmaReadCallback) read;
+	_Atomic(RdmaRecvCallbackFunc) received_func;
+	_Atomic(RdmaDisconnectCallbackFunc) disconnected_func;
 };
 
 /* One device that a listener listens on. */
@@ -303,6 +306,7 @@ struct RdmaListener {
 	unsigned conn_count;	 /* the runtime's: endpoints that are not freed */
 	_Atomic(void *) user_data;
 	_Atomic(RdmaAcceptCallback) accepted;
+	_Atomic(RdmaAcceptCallbackFunc) accepted_func;
 };
 
 /* ------------------------------------------------------------------------------------------

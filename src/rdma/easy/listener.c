@@ -381,11 +381,6 @@ const char *rdmaServerAddresses(const RdmaListener *listener)
 	return listener->addresses;
 }
 
-void rdmaServerSetAcceptCallback(RdmaListener *listener, RdmaAcceptCallback callback)
-{
-	listener->accepted = callback;
-}
-
 void rdmaServerSetUserData(RdmaListener *listener, void *data)
 {
 	listener->user_data = data;
