@@ -68,8 +68,9 @@ typedef struct kv_server_options {
 	int client_timeout_ms; /* a client that takes no replies is thrown out; default 10000 */
 	int stop_timeout_ms;   /* how long stop waits for what is under way; default 2000 */
 
-	/* Files that hold the shared keys; none: everybody may do everything. Their first line
-	 * counts, of at least 16 bytes; the file should be readable by its owner alone. */
+	/* Files that hold the shared keys; none: every client may do everything. Each line is a key
+	 * of at least 16 bytes, at most eight of them; empty lines and those that begin with '#' do
+	 * not count. The file should be readable by its owner alone. */
 	const char *key_file;	   /* to read and write */
 	const char *read_key_file; /* to read */
 
@@ -104,8 +105,9 @@ void kv_server_destroy(kv_server_t *server);
 /* The port that was picked; 0 before the start, or when listening by shm alone. */
 int kv_server_port(const kv_server_t *server);
 
-/* Reads the files anew, NULL: none. Clients that come from now on must know these keys; those who
- * are there stay. When it fails the old keys stay. Legal while the server runs. */
+/* Reads the files anew, NULL: none. Clients that come from now on must know one of these keys.
+ * Clients whose key is in its file no more are sent away with KV_DENIED; the others stay. When it
+ * fails the old keys stay. Legal while the server runs, but not beside start and stop. */
 int kv_server_read_keys(kv_server_t *server, const char *key_file, const char *read_key_file);
 
 /* Lines "memory: ", "pages: ", "workers: " and "access: " with what is in effect; "pages: " tells

@@ -201,9 +201,9 @@ static int greet(struct link *link, uint64_t deadline_ns)
 				      "that it is the right one");
 		return KV_DENIED;
 	}
-	if (challenge.needs_proof)
-		kv_prove(&client->secret, KV_CLIENT_PROVES, hello.nonce, challenge.nonce,
-			 proof.proof);
+	if (challenge.needs_proof &&
+	    !kv_prove(&client->secret, KV_CLIENT_PROVES, hello.nonce, challenge.nonce, proof.proof))
+		return from_fabric(RMR_SYSTEM);
 	status = send_greeting(link, &proof, sizeof(proof));
 	if (status != RMR_OK)
 		return from_fabric(status);

@@ -46,9 +46,3 @@ const char *server_device_name(const struct kv_server *server, unsigned number)
 	}
 	return NULL;
 }
-
-unsigned server_keys_generation(const struct kv_server *server)
-{
-	/* Acquire: pairs with the release in kv_server_read_keys. */
-	return atomic_load_explicit(&server->keys_generation, memory_order_acquire);
-}

@@ -31,13 +31,17 @@ bool server_takes_any_user(const struct kv_server *server);
 const char *server_device_name(const struct kv_server *server, unsigned number);
 
 struct server_keys {
-	struct kv_secret write; /* to read and write; length 0: everybody may */
-	struct kv_secret read;	/* to read; length 0: there is none */
+	struct kv_keyring write; /* to read and write; none: every client may */
+	struct kv_keyring read;	 /* to read */
 };
 
 /* What the keys are now. Any thread. Wipe the copy. */
 void keys_copy(struct kv_server *server, struct server_keys *keys);
 void keys_wipe(struct server_keys *keys);
+/* Whether a client that sends this token (NULL: none) is let in, and whether it may write. Takes as
+ * long whatever the token is. */
+bool keys_permit(const struct server_keys *keys, const uint8_t *token, size_t length,
+		 bool *may_write);
 /* Another number each time that the keys have changed. Any thread. */
 unsigned server_keys_generation(const struct kv_server *server);
 

@@ -1,7 +1,7 @@
 /*
  * The greeting: HELLO, CHALLENGE, PROOF, WELCOME. Nothing is granted before the proof was right,
- * and which of the two keys it was made with decides what: with the read key a client reads the
- * store's memory, but has no cells and changes nothing.
+ * and the key that it was made with decides what: with a read key a client reads the store's
+ * memory, but has no cells and changes nothing.
  */
 #include <string.h>
 
@@ -41,7 +41,7 @@ static void take_hello(struct session *session, const struct kv_hello *hello)
 	struct server_keys keys;
 
 	keys_copy(session->worker->server, &keys);
-	challenge.needs_proof = keys.write.length > 0;
+	challenge.needs_proof = keys.write.count > 0;
 	keys_wipe(&keys);
 	if (session->max_reply < KV_MIN_REPLY) {
 		session_violation(session, "a client that cannot take long enough replies");
@@ -60,16 +60,16 @@ static void take_hello(struct session *session, const struct kv_hello *hello)
 		session->state = SESSION_PROOF;
 }
 
-/* Which of the two secrets the client knows; NULL: none. */
-static const struct kv_secret *check_proof(struct session *session, const struct kv_proof *proof,
-					   const struct server_keys *keys)
+/* The secret of the ring that the client knows; NULL: none. */
+static const struct kv_secret *find_proved(const struct session *session,
+					   const struct kv_proof *proof,
+					   const struct kv_keyring *ring)
 {
-	if (kv_proof_is_right(&keys->write, KV_CLIENT_PROVES, session->client_nonce,
-			      session->server_nonce, proof->proof))
-		return &keys->write;
-	if (kv_proof_is_right(&keys->read, KV_CLIENT_PROVES, session->client_nonce,
-			      session->server_nonce, proof->proof))
-		return &keys->read;
+	for (unsigned i = 0; i < ring->count; i++) {
+		if (kv_proof_is_right(&ring->secrets[i], KV_CLIENT_PROVES, session->client_nonce,
+				      session->server_nonce, proof->proof))
+			return &ring->secrets[i];
+	}
 	return NULL;
 }
 
@@ -131,9 +131,13 @@ static void welcome(struct session *session, const struct kv_secret *secret, boo
 		session->capabilities |= KV_CAN_PULL;
 	grant(session, &message);
 	message.capabilities = session->capabilities;
-	if (secret)
-		kv_prove(secret, KV_SERVER_PROVES, session->client_nonce, session->server_nonce,
-			 message.proof);
+	if (secret && !kv_prove(secret, KV_SERVER_PROVES, session->client_nonce,
+				session->server_nonce, message.proof)) {
+		log_error("%s", error_chain());
+		session_leave(session, KV_INTERNAL, "the server cannot prove itself");
+		return;
+	}
+	session->key_id = secret ? secret->id : 0;
 	if (!send_greeting(session, &message, sizeof(message)))
 		return;
 	session->state = SESSION_READY;
@@ -144,16 +148,20 @@ static void take_proof(struct session *session, const struct kv_proof *proof)
 {
 	const struct kv_secret *secret = NULL;
 	struct server_keys keys;
+	bool writes;
 
 	keys_copy(session->worker->server, &keys);
-	if (keys.write.length)
-		secret = check_proof(session, proof, &keys);
-	if (keys.write.length && !secret) {
+	if (keys.write.count)
+		secret = find_proved(session, proof, &keys.write);
+	writes = secret || keys.write.count == 0;
+	if (!writes)
+		secret = find_proved(session, proof, &keys.read);
+	if (!writes && !secret) {
 		log_warn_limited("%s: does not know the key", session->peer);
 		counter_add(&session->worker->counters.refused, 1);
 		session_leave(session, KV_DENIED, "the key is wrong, or there is none");
 	} else {
-		welcome(session, secret, secret != &keys.read);
+		welcome(session, secret, writes);
 	}
 	keys_wipe(&keys);
 }

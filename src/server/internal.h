@@ -179,6 +179,7 @@ struct worker {
 	bool is_alone;		 /* the request in hand came alone: its reply leaves at once */
 	struct session *over;	 /* to be closed at the end of the batch */
 	uint64_t next_check_ns;
+	unsigned keys_seen;  /* generation of the keys that the sessions were checked against */
 	bool unsettled;	     /* some session waits for something that has a deadline */
 	uint64_t spin_ticks; /* polls so long for more before it sleeps; see be_idle */
 	uint64_t idle_since, spin_since, mean_gap;
@@ -269,6 +270,7 @@ struct session {
 	struct rmr_request *request;
 	unsigned path; /* number */
 	char peer[64];
+	uint64_t key_id; /* of the key that it proved to know; 0: none was needed */
 	uint32_t window;
 	uint8_t client_nonce[KV_NONCE_SIZE];
 	uint8_t server_nonce[KV_NONCE_SIZE];
@@ -315,6 +317,9 @@ bool session_post(struct session *session, struct rmr_work *work);
 
 /* greeting.c: a message before WELCOME. */
 void greeting_arrived(struct session *session, const void *message, size_t length);
+
+/* keys.c: ends the sessions whose key is gone, if the keys have changed. */
+void keys_check_sessions(struct worker *worker);
 
 /* ------------------------------------------------------------------------------------------
  * Replies (reply.c)
@@ -420,13 +425,14 @@ static inline enum store_condition request_condition(const struct kv_request *he
 }
 
 /* ------------------------------------------------------------------------------------------
- * The server (server.c, options.c, listen.c, acceptor.c, housekeeper.c)
+ * The server (server.c, options.c, keys.c, listen.c, acceptor.c, housekeeper.c)
  */
 
 struct kv_server {
 	/* The keys may change while the server runs. */
 	pthread_mutex_t keys_lock;
 	struct server_keys keys;
+	uint64_t last_key_id;
 	atomic_uint keys_generation;
 
 	/* Constant after create. The strings are gone: listen_plan() has used them. */

@@ -1,4 +1,4 @@
-/* Options: their defaults, their limits, and the keys. Runs once, in kv_server_create(). */
+/* Options: their defaults and their limits. Runs once, in kv_server_create(). */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -93,52 +93,6 @@ static int check(const struct kv_server_options *options)
 	if (options->client_timeout_ms < 0 || options->stop_timeout_ms < 0)
 		return server_fail(KV_INVALID, "a time limit below 0");
 	return KV_OK;
-}
-
-static int read_keys(struct server_keys *keys, const char *key_file, const char *read_key_file)
-{
-	*keys = (struct server_keys){0};
-	if (read_key_file && !key_file)
-		return server_fail(KV_INVALID, "a key to read and none to write: nobody could put "
-					       "anything there; give a key file, too");
-	if (key_file && kv_secret_read(&keys->write, key_file) != RMR_OK)
-		return server_fail_rmr(error_status());
-	if (read_key_file && kv_secret_read(&keys->read, read_key_file) != RMR_OK)
-		return server_fail_rmr(error_status());
-	if (keys->read.length == keys->write.length && keys->write.length &&
-	    memcmp(keys->write.bytes, keys->read.bytes, keys->write.length) == 0)
-		return server_fail(KV_INVALID, "%s and %s hold the same key", key_file,
-				   read_key_file);
-	return KV_OK;
-}
-
-int kv_server_read_keys(kv_server_t *server, const char *key_file, const char *read_key_file)
-{
-	struct server_keys keys;
-	int status = read_keys(&keys, key_file, read_key_file);
-
-	if (status == KV_OK) {
-		pthread_mutex_lock(&server->keys_lock);
-		server->keys = keys;
-		/* Release: who sees the number finds these keys, or newer ones. */
-		atomic_fetch_add_explicit(&server->keys_generation, 1, memory_order_release);
-		pthread_mutex_unlock(&server->keys_lock);
-	}
-	keys_wipe(&keys);
-	return status;
-}
-
-void keys_copy(struct kv_server *server, struct server_keys *keys)
-{
-	pthread_mutex_lock(&server->keys_lock);
-	*keys = server->keys;
-	pthread_mutex_unlock(&server->keys_lock);
-}
-
-void keys_wipe(struct server_keys *keys)
-{
-	kv_secret_wipe(&keys->write);
-	kv_secret_wipe(&keys->read);
 }
 
 int options_take(struct kv_server *server, const struct kv_server_options *options)

@@ -151,6 +151,7 @@ static void read_mail(struct worker *worker)
 	/* Before the list is looked at, so that what comes later sets it again. Acquire: see
 	 * worker_wake. */
 	atomic_exchange_explicit(&worker->has_mail, false, memory_order_acquire);
+	keys_check_sessions(worker);
 	while ((session = take_mail(worker)) != NULL) {
 		if (atomic_load_explicit(&worker->stop, memory_order_acquire))
 			session_refuse(session, "the server stops");

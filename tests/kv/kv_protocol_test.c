@@ -123,7 +123,7 @@ static void test_proofs(void)
 	CHECK_OK(kv_make_nonce(client));
 	CHECK_OK(kv_make_nonce(server));
 	CHECK(memcmp(client, server, sizeof(client)) != 0);
-	kv_prove(&secret, KV_CLIENT_PROVES, client, server, proof);
+	CHECK(kv_prove(&secret, KV_CLIENT_PROVES, client, server, proof));
 	CHECK(kv_proof_is_right(&secret, KV_CLIENT_PROVES, client, server, proof));
 	/* Not the other way round, nor with other nonces, another secret, or none. */
 	CHECK(!kv_proof_is_right(&secret, KV_SERVER_PROVES, client, server, proof));
@@ -144,16 +144,63 @@ static void test_known_proof(void)
 	memcpy(secret.bytes, "0123456789abcdef", 16);
 	memset(client, 'c', sizeof(client));
 	memset(server, 's', sizeof(server));
-	kv_prove(&secret, KV_CLIENT_PROVES, client, server, proof);
+	CHECK(kv_prove(&secret, KV_CLIENT_PROVES, client, server, proof));
 	for (int i = 0; i < KV_PROOF_SIZE; i++)
 		snprintf(text + 2 * i, 3, "%02x", proof[i]);
 	CHECK_STR(text, "255688d7e116aab2e77caf66dbafdd1847a35fca95565c5155995a303c1235ba");
 }
 
+/* What a file of keys says, line by line. */
+static void test_key_files(void)
+{
+	static const struct {
+		const char *text, *problem;
+		unsigned count;
+	} files[] = {
+		{"0123456789abcdef\n", NULL, 1},
+		{"0123456789abcdef", NULL, 1},
+		{"\n# a note\r\n0123456789abcdef\r\n0123456789abcdeF\n\n", NULL, 2},
+		{"", "has no key", 0},
+		{"# 0123456789abcdef\n\n", "has no key", 0},
+		{"0123456789abcdef\nshort\n", "line 2 has 5 bytes", 0},
+		{"0123456789abcdef\n0123456789abcdef\n", "line 2 repeats", 0},
+		{"0123456789abcde1\n0123456789abcde2\n0123456789abcde3\n0123456789abcde4\n"
+		 "0123456789abcde5\n0123456789abcde6\n0123456789abcde7\n0123456789abcde8\n"
+		 "0123456789abcde9\n",
+		 "more than 8 keys", 0},
+	};
+	struct kv_keyring ring;
+	struct kv_secret first;
+	char path[256];
+
+	snprintf(path, sizeof(path), "%s/keys", test_tmpdir());
+	for (size_t i = 0; i < TEST_COUNT(files); i++) {
+		FILE *file = fopen(path, "w");
+
+		CHECK(file && fputs(files[i].text, file) >= 0 && fclose(file) == 0);
+		if (files[i].problem) {
+			CHECK_STATUS(kv_keyring_read(&ring, path), RMR_INVALID);
+			CHECK_CONTAINS(rmr_error_message(), files[i].problem);
+			CHECK_STATUS(kv_secret_read(&first, path), RMR_INVALID);
+			CHECK_EQ(first.length, 0);
+			continue;
+		}
+		CHECK_OK(kv_keyring_read(&ring, path));
+		CHECK_EQ(ring.count, files[i].count);
+		CHECK_OK(kv_secret_read(&first, path));
+		CHECK_EQ(first.length, 16);
+		CHECK_MEM(first.bytes, "0123456789abcdef", 16);
+		CHECK(kv_secret_is_equal(&first, &ring.secrets[0]));
+		if (ring.count > 1)
+			CHECK(!kv_secret_is_equal(&first, &ring.secrets[1]));
+	}
+}
+
 static const struct test tests[] = {
-	{"requests", test_requests}, {"keys_where_they_belong", test_keys_where_they_belong},
-	{"replies", test_replies},   {"greetings", test_greetings},
-	{"proofs", test_proofs},     {"known_proof", test_known_proof},
+	{"requests", test_requests},   {"keys_where_they_belong", test_keys_where_they_belong},
+	{"replies", test_replies},     {"greetings", test_greetings},
+	{"proofs", test_proofs},       {"known_proof", test_known_proof},
+	{"key_files", test_key_files},
 };
 
 int main(int argc, char **argv)

@@ -152,8 +152,8 @@ int raw_greet(struct raw *raw, const char *key_file, uint32_t window)
 	memcpy(raw->server_nonce, raw->challenge.nonce, sizeof(raw->server_nonce));
 	if (key_file) {
 		CHECK_OK(kv_secret_read(&secret, key_file));
-		kv_prove(&secret, KV_CLIENT_PROVES, raw->client_nonce, raw->server_nonce,
-			 proof.proof);
+		CHECK(kv_prove(&secret, KV_CLIENT_PROVES, raw->client_nonce, raw->server_nonce,
+			       proof.proof));
 	}
 	raw_send(raw, &proof, sizeof(proof));
 	op = receive_greeting(raw, greeting, sizeof(greeting));

@@ -1,6 +1,8 @@
 /* What a server says of its options before and after it is created, and keys that change. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "harness/test.h"
@@ -167,7 +169,83 @@ static void new_keys(const char *by)
 	CHECK_EQ(greet(by, subject_key_file('w')), KV_OP_REFUSE);
 	CHECK_EQ(greet(by, subject_key_file('n')), KV_OP_WELCOME);
 	CHECK_EQ(greet(by, subject_key_file('r')), KV_OP_WELCOME);
-	/* Who was there stays. */
+	/* The client that knew the old one is sent away, with a reason. */
+	CHECK_EQ(raw_receive_end(&raw), KV_DENIED);
+	CHECK_CONTAINS((const char *)raw.reply.value, "the key of this session was removed");
+	raw_close(&raw);
+	subject_stop(&subject);
+}
+
+/* A file of the keys of these files, and things that are no keys. */
+static const char *join_keys(const char *one, const char *other)
+{
+	static char path[256];
+	FILE *to, *from;
+	char line[64];
+
+	snprintf(path, sizeof(path), "%s/joined", test_tmpdir());
+	to = fopen(path, "w");
+	CHECK(to);
+	CHECK_EQ(chmod(path, 0600), 0);
+	fputs("# new and old\r\n\n", to);
+	for (int i = 0; i < 2; i++) {
+		from = fopen(i ? other : one, "r");
+		CHECK(from && fgets(line, sizeof(line), from));
+		fputs(line, to);
+		fclose(from);
+	}
+	fclose(to);
+	return path;
+}
+
+/* One key is replaced by another one, and nobody is interrupted who takes the new one in time. */
+static void rotated_keys(const char *by)
+{
+	const char *old = subject_key_file('o'), *new = subject_key_file('n');
+	const char *reads = subject_key_file('r');
+	kv_server_options_t options = {.key_file = old, .read_key_file = reads};
+	const char *address, *both;
+	struct raw late, timely, reader;
+
+	subject_start(&subject, &options);
+	address = subject_address(&subject, by);
+	raw_enter(&late, by, address, old);
+	raw_enter(&reader, by, address, reads);
+	both = join_keys(new, old);
+	CHECK_EQ(kv_server_read_keys(subject.server, both, reads), KV_OK);
+	raw_enter(&timely, by, address, both); /* by the first of the file */
+	CHECK_EQ(greet(by, old), KV_OP_WELCOME);
+	CHECK_EQ(raw_put(&late, "key", "late", 4), KV_OK);
+	CHECK_EQ(kv_server_read_keys(subject.server, new, reads), KV_OK);
+	CHECK_EQ(raw_receive_end(&late), KV_DENIED);
+	CHECK_EQ(greet(by, old), KV_OP_REFUSE);
+	CHECK_EQ(raw_put(&timely, "key", "timely", 6), KV_OK);
+	CHECK_EQ(raw_get(&reader, "key", 10), KV_OK);
+	/* The same key with another right is another one. */
+	CHECK_EQ(kv_server_read_keys(subject.server, old, new), KV_OK);
+	CHECK_EQ(raw_receive_end(&timely), KV_DENIED);
+	CHECK_EQ(raw_receive_end(&reader), KV_DENIED);
+	raw_close(&late);
+	raw_close(&timely);
+	raw_close(&reader);
+	subject_stop(&subject);
+}
+
+/* From no key to one, and back. */
+static void first_key(const char *by)
+{
+	struct raw raw;
+
+	subject_start(&subject, NULL);
+	raw_enter(&raw, by, subject_address(&subject, by), NULL);
+	CHECK_EQ(kv_server_read_keys(subject.server, NULL, NULL), KV_OK);
+	CHECK_EQ(raw_put(&raw, "key", "value", 5), KV_OK);
+	CHECK_EQ(kv_server_read_keys(subject.server, subject_key_file('w'), NULL), KV_OK);
+	CHECK_EQ(raw_receive_end(&raw), KV_DENIED);
+	CHECK_CONTAINS((const char *)raw.reply.value, "needs a key now");
+	raw_close(&raw);
+	raw_enter(&raw, by, subject_address(&subject, by), subject_key_file('w'));
+	CHECK_EQ(kv_server_read_keys(subject.server, NULL, NULL), KV_OK);
 	CHECK_EQ(raw_put(&raw, "key", "value", 5), KV_OK);
 	raw_close(&raw);
 	subject_stop(&subject);
@@ -176,6 +254,8 @@ static void new_keys(const char *by)
 static void test_new_keys(void)
 {
 	subject_for_each(new_keys);
+	subject_for_each(rotated_keys);
+	subject_for_each(first_key);
 }
 
 static const struct test tests[] = {

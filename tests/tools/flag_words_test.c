@@ -30,7 +30,7 @@ static void test_the_rest_stays(void)
 		"",
 		"nobody listens there",
 		"key file /etc/key_file: No such file or directory",
-		"key file key_file.txt: its first line has 3 bytes",
+		"key file key_file.txt: line 1 has 3 bytes",
 		"read_key_file",
 		"the key_files",
 	};
