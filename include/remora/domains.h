@@ -201,6 +201,9 @@ struct rmr_link_options {
 	const void *private_data; /* at most RMR_LINK_PRIVATE_MAX bytes, copied */
 	size_t private_length;
 	void *user; /* what rmr_link_user returns */
+	/* What the peer may grant us over each connection, as in struct rmr_conn_options. NULL: the
+	 * default; with rmr_link_accept: as the listener has it. */
+	const struct rmr_grant_limits *grants;
 };
 
 struct rmr_domains_listener_options {
@@ -208,6 +211,9 @@ struct rmr_domains_listener_options {
 					       * be half built, handshake_timeout_ms also how long
 					       * one of them waits for its next connection */
 	int dead_after_ms;		      /* of the links that come from here */
+	/* What callers may grant us over each connection until rmr_link_set_grants; copied. NULL:
+	 * the default. A listener for callers that must prove themselves first gives {0}. */
+	const struct rmr_grant_limits *grants;
 };
 
 /* Listens on every device: addresses has one for each, in their order, without commas, such as
@@ -251,6 +257,9 @@ RMR_MUST_CHECK enum rmr_status rmr_link_connect(struct rmr_domains *domains, con
 						int timeout_ms,
 						const struct rmr_link_options *options,
 						struct rmr_link **link);
+
+/* Changes what the peer may grant us over each connection of the link: see rmr_conn_set_grants. */
+void rmr_link_set_grants(struct rmr_link *link, const struct rmr_grant_limits *limits);
 
 /* Closes a link at any moment, as rmr_conn_close does a connection: messages that completed still
  * reach the peer, nothing of the link comes out of rmr_domains_poll afterwards. */

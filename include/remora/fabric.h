@@ -98,8 +98,28 @@ struct rmr_device_info {
 	uint32_t max_arenas;   /* arenas whose regions one connection can be given; 0: any number */
 };
 
+/* How much memory peers may grant us. Only shm maps a peer's memory, so only there it counts.
+ *
+ * A peer grants an arena by passing its descriptor, which waits, unmapped, until rmr_remote_open
+ * asks for a region of it. A peer that grants more than `arenas` loses its connection; an arena
+ * beyond `bytes`, which counts in full when it is mapped, is refused by rmr_remote_open. A program
+ * that does not trust its callers yet accepts them with limits of 0 (a pointer to a zeroed struct),
+ * and raises them with rmr_conn_set_grants once a caller has proved who it is. */
+struct rmr_grant_limits {
+	uint32_t arenas; /* at once, mapped or waiting; 0: none */
+	uint64_t bytes;	 /* of all arenas that are mapped, together */
+	/* Map arenas in huge pages too, if peers cannot write to them: from others their owner can
+	 * take pages away, and our next access is SIGBUS. For peers that this program chose itself:
+	 * pages that were never touched count against the huge pages of our own cgroup, and beyond
+	 * its limit the access is SIGBUS as well. */
+	bool huge;
+};
+
 struct rmr_device_options {
 	const char *fault_plan; /* for "fault:..." devices; NULL takes REMORA_FAULT_PLAN */
+	/* For what is mapped by all connections of the device together: then rmr_remote_open
+	 * answers RMR_LIMIT. `huge` does not count here. NULL: 65536 arenas, 64 TiB. */
+	const struct rmr_grant_limits *grants;
 };
 
 /* Opens a device by name. options may be NULL.
@@ -199,7 +219,8 @@ RMR_MUST_CHECK enum rmr_status rmr_region_export(struct rmr_region *region, stru
 /* Turns a descriptor received from the peer of conn into a handle for operations.
  * RMR_INVALID: not a descriptor of this transport. RMR_ACCESS: not granted to this connection,
  * or closed again, where that can be told by now; elsewhere the first operation fails with it.
- * RMR_DENIED: memory outside arenas of a process that we may not access.
+ * RMR_DENIED: memory outside arenas of a process that we may not access, or in huge pages where
+ * struct rmr_grant_limits does not let us map it. RMR_LIMIT: beyond the limits of that struct.
  * RMR_DISCONNECTED: the peer is gone. */
 RMR_MUST_CHECK enum rmr_status rmr_remote_open(struct rmr_conn *conn,
 					       const struct rmr_descriptor *descriptor,
@@ -342,6 +363,8 @@ struct rmr_conn_options {
 	const void *private_data; /* at most RMR_PRIVATE_MAX bytes, copied */
 	size_t private_length;
 	void *user; /* what rmr_conn_user returns */
+	/* What the peer may grant us; copied. NULL: 256 arenas, 8 TiB, no huge pages. */
+	const struct rmr_grant_limits *grants;
 };
 
 /* Takes the request as a connection on queue; the request is used up whatever the outcome. Does not
@@ -358,6 +381,9 @@ void rmr_reject(struct rmr_request *request, const char *reason);
 RMR_MUST_CHECK enum rmr_status rmr_connect(struct rmr_queue *queue, const char *address,
 					   int timeout_ms, const struct rmr_conn_options *options,
 					   struct rmr_conn **conn);
+
+/* Changes what the peer may grant us. What is mapped stays. The owner of the queue calls. */
+void rmr_conn_set_grants(struct rmr_conn *conn, const struct rmr_grant_limits *limits);
 
 /* Closes a connection at any moment. What was sent and completed still reaches the peer, who then
  * gets RMR_OP_DISCONNECT; what had not completed is dropped. What the peer has in flight fails

@@ -305,10 +305,14 @@ static enum rmr_status open_queue(struct link *link, const struct target *target
 		.recv_size = (KV_MIN_REPLY + 63) & ~63u,
 		.spin_us = LINK_SPIN_US,
 	};
+	/* The store, its cells and a landing buffer; the store may lie in huge pages. */
+	static const struct rmr_grant_limits grants = {
+		.arenas = 16, .bytes = (uint64_t)1 << 46, .huge = true};
 	struct rmr_conn_options conn_options = {
 		.depth = 2 * window + SPARE_DEPTH,
 		.private_data = &introduction,
 		.private_length = sizeof(introduction),
+		.grants = &grants,
 	};
 	const struct rmr_device_info *info;
 	enum rmr_status status;

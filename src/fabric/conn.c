@@ -18,6 +18,8 @@
 #define DEFAULT_DEPTH		     128
 #define DEFAULT_DEAD_AFTER_MS	     10000
 
+static const struct rmr_grant_limits default_grants = {.arenas = 256, .bytes = (uint64_t)1 << 43};
+
 enum rmr_status rmr_listener_open(struct rmr_device *device, const char *address,
 				  const struct rmr_listener_options *options,
 				  struct rmr_listener **out)
@@ -158,6 +160,8 @@ static enum rmr_status take_options(struct rmr_conn *conn, const struct rmr_conn
 		memcpy(conn->my_private, conn->options.private_data, conn->options.private_length);
 	conn->my_private_length = (uint8_t)conn->options.private_length;
 	conn->options.private_data = NULL;
+	conn->grants = conn->options.grants ? *conn->options.grants : default_grants;
+	conn->options.grants = NULL;
 	conn->user = conn->options.user;
 	return RMR_OK;
 }
@@ -269,6 +273,13 @@ void rmr_conn_close(struct rmr_conn *conn)
 		rmr_remote_close(list_entry(link, struct rmr_remote, link));
 	conn->provider->conn_fini(conn);
 	conn_detach(conn);
+}
+
+void rmr_conn_set_grants(struct rmr_conn *conn, const struct rmr_grant_limits *limits)
+{
+	conn->grants = *limits;
+	if (conn->provider->grants_changed)
+		conn->provider->grants_changed(conn);
 }
 
 void rmr_conn_get_info(const struct rmr_conn *conn, struct rmr_conn_info *info)

@@ -66,6 +66,8 @@ enum rmr_status rmr_device_open(const char *name, const struct rmr_device_option
 				struct rmr_device **out)
 {
 	static const struct rmr_device_options defaults;
+	static const struct rmr_grant_limits default_grants = {.arenas = 1u << 16,
+							       .bytes = (uint64_t)1 << 46};
 	const struct rmr_provider *provider;
 	struct rmr_device *device;
 	const char *instance;
@@ -84,6 +86,7 @@ enum rmr_status rmr_device_open(const char *name, const struct rmr_device_option
 	device->provider = provider;
 	snprintf(device->info.name, sizeof(device->info.name), "%s", name);
 	snprintf(device->info.provider, sizeof(device->info.provider), "%s", provider->name);
+	device->grants = options && options->grants ? *options->grants : default_grants;
 	status = provider->device_init(device, instance, options ? options : &defaults);
 	if (status != RMR_OK) {
 		free(device);

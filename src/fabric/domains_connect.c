@@ -98,6 +98,7 @@ static enum rmr_status connect_lane(struct rmr_link *link, int index, const char
 
 	if (options) {
 		conn_options.dead_after_ms = options->dead_after_ms;
+		conn_options.grants = options->grants;
 		conn_options.private_length = link_hello_write(
 			mine, link, index, options->private_data, options->private_length);
 	} else {

@@ -155,8 +155,16 @@ struct rmr_link {
 	int arrived;
 };
 
+/* On which terms a listener's connections are accepted. */
+struct link_terms {
+	int dead_after_ms;
+	bool limits_grants; /* else by default */
+	struct rmr_grant_limits grants;
+};
+
 struct rmr_domains_listener {
 	struct rmr_domains *domains;
+	struct link_terms terms;
 	struct rmr_listener *listeners[RMR_DOMAINS_MAX];
 	struct rmr_domains_listener_options options; /* defaults filled in */
 	int epoll_fd;

@@ -101,6 +101,14 @@ void link_destroy(struct rmr_link *link)
 	free(link);
 }
 
+void rmr_link_set_grants(struct rmr_link *link, const struct rmr_grant_limits *limits)
+{
+	for (int i = 0; i < link->count; i++) {
+		if (link->lanes[i].conn)
+			rmr_conn_set_grants(link->lanes[i].conn, limits);
+	}
+}
+
 void rmr_link_close(struct rmr_link *link)
 {
 	if (link)

@@ -31,7 +31,7 @@ struct rmr_link_request {
 	struct rmr_link *link;	  /* with all lanes but one */
 	struct rmr_request *last; /* for this lane: */
 	struct lane *lane;
-	int dead_after_ms;
+	struct link_terms terms;
 };
 
 /* ------------------------------------------------------------------------------------------
@@ -73,6 +73,12 @@ enum rmr_status rmr_domains_listen(struct rmr_domains *domains, const char *cons
 	list_init(&listener->building);
 	if (options)
 		listener->options = *options;
+	listener->terms.dead_after_ms = listener->options.dead_after_ms;
+	if (listener->options.grants) {
+		listener->terms.limits_grants = true;
+		listener->terms.grants = *listener->options.grants;
+		listener->options.grants = NULL;
+	}
 	if (listener->options.listener.backlog <= 0)
 		listener->options.listener.backlog = DEFAULT_BACKLOG;
 	if (listener->options.listener.handshake_timeout_ms <= 0)
@@ -182,15 +188,17 @@ static struct rmr_link *link_for(struct rmr_domains_listener *listener,
 	return link;
 }
 
-static enum rmr_status accept_lane(struct lane *lane, struct rmr_request *caller, int dead_after_ms,
-				   const void *private_data, size_t private_length)
+static enum rmr_status accept_lane(struct lane *lane, struct rmr_request *caller,
+				   const struct link_terms *terms, const void *private_data,
+				   size_t private_length)
 {
 	struct rmr_link *link = lane->link;
 	uint8_t bytes[RMR_PRIVATE_MAX];
 	struct rmr_conn_options options = {
-		.dead_after_ms = dead_after_ms,
+		.dead_after_ms = terms->dead_after_ms,
 		.private_data = bytes,
 		.user = lane,
+		.grants = terms->limits_grants ? &terms->grants : NULL,
 	};
 
 	options.private_length = link_hello_write(bytes, link, (int)(lane - link->lanes),
@@ -202,6 +210,7 @@ static enum rmr_status accept_lane(struct lane *lane, struct rmr_request *caller
 static enum rmr_status offer(struct rmr_link *link, struct lane *lane, struct rmr_request *caller,
 			     struct rmr_link_request **out)
 {
+	struct link_terms terms = link->listener->terms;
 	struct rmr_link_request *request = calloc(1, sizeof(*request));
 
 	if (!request) {
@@ -215,7 +224,7 @@ static enum rmr_status offer(struct rmr_link *link, struct lane *lane, struct rm
 		.link = link,
 		.last = caller,
 		.lane = lane,
-		.dead_after_ms = link->listener->options.dead_after_ms,
+		.terms = terms,
 	};
 	*out = request;
 	return RMR_OK;
@@ -247,7 +256,7 @@ static enum rmr_status take_caller(struct rmr_domains_listener *listener, int do
 	lane->domain = domain;
 	if (link->arrived == link->count)
 		return offer(link, lane, caller, out);
-	if (accept_lane(lane, caller, listener->options.dead_after_ms, NULL, 0) != RMR_OK) {
+	if (accept_lane(lane, caller, &listener->terms, NULL, 0) != RMR_OK) {
 		log_warn("a caller is lost: %s", rmr_error_message());
 		link_destroy(link);
 	}
@@ -330,7 +339,7 @@ enum rmr_status rmr_link_accept(struct rmr_link_request *request,
 		rmr_link_reject(request, reason);
 		return error_set(status, "accepting a link: %s", reason);
 	}
-	status = accept_lane(request->lane, request->last, request->dead_after_ms,
+	status = accept_lane(request->lane, request->last, &request->terms,
 			     options ? options->private_data : NULL,
 			     options ? options->private_length : 0);
 	free(request);
@@ -339,6 +348,8 @@ enum rmr_status rmr_link_accept(struct rmr_link_request *request,
 		return status;
 	}
 	link_opened(link);
+	if (options && options->grants)
+		rmr_link_set_grants(link, options->grants);
 	*out = link;
 	return RMR_OK;
 }

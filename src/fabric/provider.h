@@ -71,6 +71,7 @@ struct rmr_device {
 	struct rmr_device_info info; /* the provider fills all but name and provider */
 	atomic_int children;	     /* open regions, queues and listeners */
 	atomic_uint regions;
+	struct rmr_grant_limits grants; /* of all its connections together */
 };
 
 /* A region lives until it is closed and no operation refers to it any more. */
@@ -110,7 +111,8 @@ struct rmr_conn {
 	struct list link;      /* in queue->conns */
 	struct list held_link; /* in queue->held while held > 0 */
 	struct list remotes;
-	struct rmr_conn_options options; /* defaults filled in; private_data is NULL */
+	struct rmr_conn_options options; /* defaults filled in; the pointers in it are NULL */
+	struct rmr_grant_limits grants;	 /* what the peer may grant us */
 	uint32_t held;			 /* posted since the last flush */
 	uint32_t outstanding;		 /* posted, and neither polled nor silently done */
 	atomic_bool lost;		 /* a provider's thread may set it */
@@ -217,6 +219,8 @@ struct rmr_provider {
 	enum rmr_status (*accept)(struct rmr_request *request, struct rmr_conn *conn);
 	enum rmr_status (*connect)(struct rmr_conn *conn, const char *address,
 				   uint64_t deadline_ns);
+	/* Optional: conn->grants has changed. */
+	void (*grants_changed)(struct rmr_conn *conn);
 	/* Closes at any moment, in any state. Completed messages still arrive. The provider drops
 	 * what operations refer to, and calls conn_forget (under its lock if it has one). */
 	void (*conn_fini)(struct rmr_conn *conn);

@@ -122,6 +122,7 @@ void operation_buffer(struct exchange *exchange)
 	struct session *session = exchange->session;
 	struct rmr_descriptor descriptor;
 	struct rmr_remote *remote;
+	enum rmr_status status;
 
 	if (exchange->view.header.value_length != sizeof(descriptor)) {
 		exchange_fail(exchange, KV_INVALID, "that is no descriptor of a buffer");
@@ -132,8 +133,9 @@ void operation_buffer(struct exchange *exchange)
 		return;
 	}
 	memcpy(&descriptor, exchange->view.value, sizeof(descriptor));
-	if (rmr_remote_open(session->conn, &descriptor, &remote) != RMR_OK) {
-		exchange_fail(exchange, KV_INVALID, error_chain());
+	status = rmr_remote_open(session->conn, &descriptor, &remote);
+	if (status != RMR_OK) {
+		exchange_fail(exchange, status == RMR_LIMIT ? KV_BUSY : KV_INVALID, error_chain());
 		return;
 	}
 	if (!(rmr_remote_rights(remote) & RMR_WRITE)) {

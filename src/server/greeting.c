@@ -130,6 +130,11 @@ static void welcome(struct session *session, const struct kv_secret *secret, boo
 	    (session->queue->path->kind == PATH_TCP || session->queue->path->kind == PATH_OFI))
 		session->capabilities |= KV_CAN_PULL;
 	grant(session, &message);
+	/* From now on it may give us its buffer. */
+	rmr_conn_set_grants(session->conn, &(struct rmr_grant_limits){
+						   .arenas = SERVER_CLIENT_ARENAS,
+						   .bytes = SERVER_CLIENT_BYTES,
+					   });
 	message.capabilities = session->capabilities;
 	if (secret && !kv_prove(secret, KV_SERVER_PROVES, session->client_nonce,
 				session->server_nonce, message.proof)) {

@@ -40,6 +40,12 @@
 /* Of one connection: replies that may be posted and not completed beyond two windows, as not every
  * one is signaled; and operations beyond four, for the pushes among them. */
 #define SERVER_SLACK 32u
+/* What one client may grant us by shm: its buffer, the next one when that has to grow, and old ones
+ * that it has not told us the end of yet. And what all clients may grant. */
+#define SERVER_CLIENT_ARENAS 8u
+#define SERVER_CLIENT_BYTES  ((uint64_t)128 << 20)
+#define SERVER_ALL_ARENAS    65536u
+#define SERVER_ALL_BYTES     ((uint64_t)4 << 30)
 /* READs of values under way, of each draft. */
 #define SERVER_PULLS 4u
 

@@ -35,6 +35,9 @@ static int path_give_up(struct server_path *path, enum rmr_status status)
 
 int listen_plan(struct kv_server *server, const struct kv_server_options *options)
 {
+	static const struct rmr_grant_limits grants = {.arenas = SERVER_ALL_ARENAS,
+						       .bytes = SERVER_ALL_BYTES};
+	const struct rmr_device_options device_options = {.grants = &grants};
 	int status = listen_parse(server, options);
 
 	for (unsigned i = 0; i < server->path_count && status == KV_OK; i++) {
@@ -43,7 +46,7 @@ int listen_plan(struct kv_server *server, const struct kv_server_options *option
 
 		if (path->reason[0])
 			continue; /* known not to be usable */
-		opened = rmr_device_open(path->name, NULL, &path->device);
+		opened = rmr_device_open(path->name, &device_options, &path->device);
 		if (opened == RMR_OK)
 			path->info = rmr_device_info(path->device);
 		else

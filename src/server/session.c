@@ -46,8 +46,10 @@ void session_open(struct session *session, struct worker *worker)
 	struct server_queue *queue = &worker->queues[session->path];
 	uint32_t depth = 4 * options->window + 2 * SERVER_SLACK + SERVER_MAX_DRAFTS * SERVER_PULLS;
 	uint32_t most = queue->path->info->max_depth;
-	struct rmr_conn_options conn_options = {.depth = depth < most ? depth : most,
-						.user = session};
+	/* Before its proof a client grants us nothing. */
+	static const struct rmr_grant_limits no_grants;
+	struct rmr_conn_options conn_options = {
+		.depth = depth < most ? depth : most, .user = session, .grants = &no_grants};
 	struct rmr_conn_info info;
 
 	session->queue = queue;

@@ -578,6 +578,82 @@ static void test_death(void)
 	subject_for_each(death);
 }
 
+/* ------------------------------------------------------------------------------------------
+ * Memory that clients grant, by shm
+ */
+
+struct granted {
+	struct rmr_arena *arena;
+	struct rmr_region *region;
+	struct rmr_descriptor descriptor;
+};
+
+static enum rmr_status grant(struct raw *raw, size_t size, struct granted *granted)
+{
+	CHECK_OK(rmr_arena_open(size, RMR_ARENA_PEERS_WRITE, &granted->arena));
+	CHECK_OK(rmr_region_open(raw->device, rmr_arena_base(granted->arena), size, RMR_WRITE,
+				 &granted->region));
+	return rmr_region_export(granted->region, raw->conn, &granted->descriptor);
+}
+
+static void drop(struct granted *granted)
+{
+	rmr_region_close(granted->region);
+	rmr_arena_close(granted->arena);
+}
+
+static int offer_buffer(struct raw *raw, const struct granted *granted)
+{
+	return raw_call(
+		raw, &(struct raw_request){.header = {.op = KV_OP_BUFFER,
+						      .value_length = sizeof(granted->descriptor)},
+					   .value = &granted->descriptor});
+}
+
+/* The bystander is served by the worker that would have to map it all. */
+static void test_grants_before_the_proof(void)
+{
+	struct raw raw, eager;
+	struct granted granted[8];
+	enum rmr_status status = RMR_OK;
+	int count = 0;
+
+	begin(&raw, "shm", NULL);
+	raw_connect(&eager, "shm", subject_address(&subject, "shm"));
+	while (count < 8 && status == RMR_OK)
+		status = grant(&eager, 1 << 20, &granted[count++]);
+	CHECK_EQ(raw_receive_end(&eager), 1); /* without a word */
+	CHECK_EQ(raw_get(&bystander, "bystander", 100), KV_OK);
+	raw_close(&(struct raw){.conn = eager.conn});
+	while (count > 0)
+		drop(&granted[--count]);
+	rmr_queue_close(eager.queue);
+	rmr_device_close(eager.device);
+	end(&raw);
+}
+
+static void test_grants_beyond_the_limits(void)
+{
+	struct granted terabyte, buffer;
+	struct raw raw;
+	char text[512] = "";
+
+	begin(&raw, "shm", NULL);
+	CHECK_OK(grant(&raw, (size_t)1 << 40, &terabyte));
+	CHECK_EQ(offer_buffer(&raw, &terabyte), KV_BUSY);
+	CHECK(raw.reply.value_length < sizeof(text));
+	memcpy(text, raw.reply.value, raw.reply.value_length);
+	CHECK_CONTAINS(text, "a connection may grant");
+	/* Nothing is lost by it. */
+	CHECK_OK(grant(&raw, 1 << 20, &buffer));
+	CHECK_EQ(offer_buffer(&raw, &buffer), KV_OK);
+	raw_close(&(struct raw){.conn = raw.conn});
+	raw.conn = NULL;
+	drop(&terabyte);
+	drop(&buffer);
+	end(&raw);
+}
+
 static const struct test tests[] = {
 	{"malformed", test_malformed},
 	{"out_of_order", test_out_of_order},
@@ -590,6 +666,8 @@ static const struct test tests[] = {
 	{"landing_is_given_on", test_landing_is_given_on},
 	{"no_buffer_left", test_no_buffer_left, TEST_SLOW},
 	{"stops_while_it_is_read", test_stops_while_it_is_read},
+	{"grants_before_the_proof", test_grants_before_the_proof},
+	{"grants_beyond_the_limits", test_grants_beyond_the_limits},
 	{"death", test_death},
 	{"by_chance", test_by_chance},
 };

@@ -67,7 +67,15 @@ static struct rmr_conn_options inner_options(struct fault_conn *conn)
 	options.private_data = conn->base.my_private;
 	options.private_length = conn->base.my_private_length;
 	options.user = conn;
+	options.grants = &conn->base.grants;
 	return options;
+}
+
+void fault_grants_changed(struct rmr_conn *base)
+{
+	struct fault_conn *conn = (struct fault_conn *)base;
+
+	rmr_conn_set_grants(conn->inner, &base->grants);
 }
 
 static void copy_info(struct fault_conn *conn)

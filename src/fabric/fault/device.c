@@ -262,6 +262,7 @@ const struct rmr_provider fault_provider = {
 	.reject = reject,
 	.accept = fault_accept,
 	.connect = fault_connect,
+	.grants_changed = fault_grants_changed,
 	.conn_fini = fault_conn_fini,
 	.conn_lingers = fault_conn_lingers,
 	.post = fault_post,

@@ -141,6 +141,7 @@ enum rmr_status fault_region_export(struct rmr_region *region, struct rmr_conn *
 /* conn.c */
 enum rmr_status fault_accept(struct rmr_request *request, struct rmr_conn *conn);
 enum rmr_status fault_connect(struct rmr_conn *conn, const char *address, uint64_t deadline_ns);
+void fault_grants_changed(struct rmr_conn *conn);
 void fault_conn_fini(struct rmr_conn *conn);
 bool fault_conn_lingers(const struct rmr_conn *conn, int *process);
 /* The inner connection is lost: whatever was not completed by it never will be. */

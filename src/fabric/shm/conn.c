@@ -106,11 +106,11 @@ enum rmr_status shm_conn_establish(struct shm_conn *conn, int socket,
 	void *segment = NULL, *table = NULL;
 	enum rmr_status status;
 
-	status = segment_map(fds[0], sizeof(struct shm_segment), false, &segment);
+	status = segment_map(fds[0], sizeof(struct shm_segment), 0, &segment);
 	if (status != RMR_OK)
 		return status;
 	conn->theirs = segment;
-	status = segment_map(fds[1], packet->max_regions * sizeof(struct shm_table_entry), false,
+	status = segment_map(fds[1], packet->max_regions * sizeof(struct shm_table_entry), 0,
 			     &table);
 	if (status != RMR_OK)
 		return status;

@@ -11,9 +11,8 @@
 #define SHM_MAX_DEPTH	16384u
 #define SHM_MAX_SLOTS	(1u << 20)
 #define SHM_MAX_MESSAGE ((size_t)1 << 30)
-#define SHM_MAX_ARENAS	256u		    /* that one connection can be granted */
-#define SHM_MAX_GRANTED ((uint64_t)1 << 43) /* and their bytes together: 8 TiB */
-#define SHM_PATH_SIZE	108u		    /* of a socket's path, as the kernel has it */
+#define SHM_MAX_ARENAS	256u /* that one connection can grant, whatever its limits say */
+#define SHM_PATH_SIZE	108u /* of a socket's path, as the kernel has it */
 
 /* An entry of the table of regions that every peer of a device has mapped read-only. The key is 0
  * in a free entry; the rest is written before the key and stays as long as the key does. */
@@ -28,12 +27,15 @@ static_assert(sizeof(struct shm_table_entry) == 64, "one cache line");
 
 struct shm_device {
 	struct rmr_device base;
-	pthread_mutex_t lock; /* guards free_indexes, free_count and conns */
+	pthread_mutex_t lock; /* guards all but the table */
 	struct shm_table_entry *table;
 	int table_fd;
 	uint16_t free_indexes[SHM_MAX_REGIONS];
 	uint32_t free_count;
 	struct list conns; /* all connections, of all queues: region_fini looks at them */
+	/* What peers have granted, over all connections. */
+	uint32_t waiting, mapped_arenas;
+	uint64_t mapped_bytes;
 };
 
 struct shm_region {
@@ -68,14 +70,15 @@ struct shm_pending {
 	uint8_t inline_data[SHM_MAX_INLINE];
 };
 
-/* A peer's arena as mapped here. */
+/* A peer's arena: its descriptor waits here until a region of it is opened, then it is mapped. */
 struct shm_mapping {
 	struct list link; /* in the connection's mappings */
 	uint64_t arena_id;
 	size_t size;
 	bool writable;
-	bool revoked; /* the peer has closed it: goes with its last remote */
-	void *memory;
+	bool revoked;	  /* the peer has closed it: goes with its last remote */
+	int fd;		  /* -1 once it is mapped */
+	void *memory;	  /* NULL until then */
 	uint32_t remotes; /* that use it */
 };
 
@@ -114,8 +117,8 @@ struct shm_conn {
 	uint64_t my_secret, their_secret; /* bind descriptors to this connection: see region.c */
 	struct list mappings;
 	uint32_t mapping_count;
-	uint64_t mapped_bytes;
-	uint64_t *granted; /* arena ids the peer was given */
+	uint64_t mapped_bytes; /* of those that are mapped */
+	uint64_t *granted;     /* arena ids the peer was given */
 	uint32_t granted_count, granted_room;
 
 	bool quiet;	   /* in shm_access_quiesce, under the device's lock */
@@ -179,11 +182,14 @@ void shm_remote_fini(struct rmr_remote *base);
 /* grant.c */
 /* Gives the arena to the peer, unless it has it. */
 enum rmr_status shm_grant(struct shm_conn *conn, const struct rmr_arena *arena);
-/* Maps what a GRANT packet brings. The descriptor stays the caller's. */
-enum rmr_status shm_take_grant(struct shm_conn *conn, const struct shm_packet *packet, int fd);
+/* Keeps what a GRANT packet brings, and takes over its descriptor: then *fd is -1. RMR_LIMIT: more
+ * than the connection takes. */
+enum rmr_status shm_take_grant(struct shm_conn *conn, const struct shm_packet *packet, int *fd);
 void shm_take_revoke(struct shm_conn *conn, uint64_t arena_id);
 /* The arena that the peer granted under this id; NULL when it did not. */
 struct shm_mapping *shm_find_mapping(struct shm_conn *conn, uint64_t arena_id);
+/* Maps it, unless it is. RMR_LIMIT: beyond the limits of the connection or the device. */
+enum rmr_status shm_use_mapping(struct shm_conn *conn, struct shm_mapping *mapping);
 /* A remote does not need it any more. */
 void shm_put_mapping(struct shm_conn *conn, struct shm_mapping *mapping);
 void shm_drop_mappings(struct shm_conn *conn);

@@ -28,7 +28,8 @@ static const char *check_introduction(const struct shm_packet *packet)
 {
 	if (packet->ring_cells != RING_CELLS)
 		return "a ring of another size";
-	if (packet->recv_size == 0 || packet->max_regions == 0 || packet->max_regions > 1u << 20)
+	if (packet->recv_size == 0 || packet->max_regions == 0 ||
+	    packet->max_regions > PACKET_MAX_REGIONS)
 		return "limits that make no sense";
 	if (packet->private_length > RMR_PRIVATE_MAX)
 		return "too much private data";

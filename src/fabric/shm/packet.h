@@ -57,6 +57,9 @@ static_assert(sizeof(struct shm_packet) == 192, "no hidden padding");
 
 #define PACKET_FDS 2 /* at most, with one packet */
 
+/* Of a region table, which is mapped before anything is known of its sender: 1 MiB at most. */
+#define PACKET_MAX_REGIONS (1u << 14)
+
 /* How many descriptors belong to a packet of this type. */
 unsigned packet_fds(enum packet_type type);
 

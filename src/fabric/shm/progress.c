@@ -133,10 +133,15 @@ void shm_flush(struct rmr_conn *base)
 	wake_peer(conn, true);
 }
 
+static void end_for(struct shm_conn *conn, enum rmr_status status, const char *why)
+{
+	log_warn_limited("%s: %s; the connection ends", conn->base.peer, why);
+	shm_conn_break(conn, status);
+}
+
 static void broke_the_rules(struct shm_conn *conn, const char *how)
 {
-	log_warn_limited("%s: %s; the connection ends", conn->base.peer, how);
-	shm_conn_break(conn, RMR_PROTOCOL);
+	end_for(conn, RMR_PROTOCOL, how);
 }
 
 /* A message in one piece, as nearly all are: straight into a slot. */
@@ -252,13 +257,13 @@ static bool read_ring(struct shm_conn *conn)
 
 /* What a packet asks for. RMR_OK: go on; otherwise the connection ends with it. */
 static enum rmr_status take_packet(struct shm_conn *conn, const struct shm_packet *packet,
-				   const int fds[PACKET_FDS])
+				   int fds[PACKET_FDS])
 {
 	switch (packet->type) {
 	case PACKET_WAKE:
 		return RMR_OK;
 	case PACKET_GRANT:
-		return shm_take_grant(conn, packet, fds[0]);
+		return shm_take_grant(conn, packet, &fds[0]);
 	case PACKET_REVOKE:
 		shm_take_revoke(conn, packet->arena_id);
 		return RMR_OK;
@@ -297,8 +302,8 @@ bool shm_conn_read_socket(struct shm_conn *conn)
 		shm_conn_heat(conn);
 		if (status == RMR_DISCONNECTED || status == RMR_ACCESS) {
 			peer_is_gone(conn, status);
-		} else if (status == RMR_PROTOCOL) {
-			broke_the_rules(conn, error_chain());
+		} else if (status == RMR_PROTOCOL || status == RMR_LIMIT) {
+			end_for(conn, status, error_chain());
 		} else if (status != RMR_OK) {
 			log_error("%s: %s; the connection ends", conn->base.peer, error_chain());
 			shm_conn_break(conn, status);

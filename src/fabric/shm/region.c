@@ -76,7 +76,7 @@ enum rmr_status shm_region_export(struct rmr_region *base, struct rmr_conn *base
 	return base->arena ? shm_grant(conn, base->arena) : RMR_OK;
 }
 
-/* The arena with this id. The grant was sent before the descriptor, so it is here; though perhaps
+/* Maps the arena with this id. The grant was sent before the descriptor, so it is here, maybe
  * behind other packets, of which a peer may send any number: we do not read for ever. */
 static enum rmr_status use_arena(struct shm_conn *conn, uint64_t id, struct shm_mapping **out)
 {
@@ -90,7 +90,7 @@ static enum rmr_status use_arena(struct shm_conn *conn, uint64_t id, struct shm_
 	if (!mapping)
 		return error_set(RMR_ACCESS, "the region was not granted to this connection");
 	*out = mapping;
-	return RMR_OK;
+	return shm_use_mapping(conn, mapping);
 }
 
 /* May we access memory of the peer that is not in an arena? Only if it is of our own user: for

@@ -3,9 +3,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <linux/memfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -43,20 +45,39 @@ close_fd:
 	return status;
 }
 
-enum rmr_status segment_map(int fd, size_t size, bool writable, void **memory)
+/* May we map this file? Only a memfd has these seals. Its owner can punch holes into one that is
+ * writable. In ordinary pages our next access then fills the hole; in huge pages there may be none
+ * to fill it with, and the access is SIGBUS. F_SEAL_FUTURE_WRITE forbids holes. */
+static enum rmr_status check_file(int fd, size_t size, unsigned flags)
 {
+	bool writable = flags & SEGMENT_WRITABLE;
 	int wanted = F_SEAL_SHRINK | F_SEAL_GROW | (writable ? 0 : F_SEAL_FUTURE_WRITE);
 	int seals = fcntl(fd, F_GET_SEALS);
+	struct statfs system;
 	struct stat stat;
-	void *map;
 
-	/* Without the seals the peer could shrink the file, or, in huge pages, punch a hole that
-	 * cannot be filled again, and our next access would be SIGBUS. */
 	if (seals < 0 || (seals & wanted) != wanted)
 		return error_set(RMR_PROTOCOL, "the peer passed memory that is not sealed");
 	if (size == 0 || fstat(fd, &stat) != 0 || (uint64_t)stat.st_size != size)
 		return error_set(RMR_PROTOCOL, "the peer passed memory of the wrong size");
-	map = mmap(NULL, size, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
+	if (fstatfs(fd, &system) != 0)
+		return error_errno(RMR_SYSTEM, errno, "cannot examine the peer's memory");
+	if (system.f_type == HUGETLBFS_MAGIC && (writable || !(flags & SEGMENT_HUGE)))
+		return error_set(RMR_DENIED,
+				 "the peer's memory lies in huge pages, which it could take away "
+				 "under us; it has to use an arena of ordinary pages");
+	return RMR_OK;
+}
+
+enum rmr_status segment_map(int fd, size_t size, unsigned flags, void **memory)
+{
+	int protection = PROT_READ | (flags & SEGMENT_WRITABLE ? PROT_WRITE : 0);
+	enum rmr_status status = check_file(fd, size, flags);
+	void *map;
+
+	if (status != RMR_OK)
+		return status;
+	map = mmap(NULL, size, protection, MAP_SHARED, fd, 0);
 	if (map == MAP_FAILED)
 		return error_errno(errno == EPERM || errno == EACCES ? RMR_PROTOCOL : RMR_LIMIT,
 				   errno, "cannot map %zu bytes of the peer's memory", size);

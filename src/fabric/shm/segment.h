@@ -41,10 +41,16 @@ static_assert(offsetof(struct shm_segment, ring) == 4096, "the ring starts on it
 /* Makes and maps a segment of our own, sealed. Also used for the region table: size is free. */
 enum rmr_status segment_create(size_t size, void **memory, int *fd);
 
-/* Maps what a peer passed, read-only or also writable, after checking that it has the size it
- * should have and cannot shrink under us; and, unless writable, that the peer can neither change it
- * by other means than the map it has nor punch holes. RMR_PROTOCOL when it is not so. */
-enum rmr_status segment_map(int fd, size_t size, bool writable, void **memory);
+/* How memory of a peer is mapped. */
+enum segment_flag {
+	SEGMENT_WRITABLE = 1,
+	SEGMENT_HUGE = 2, /* may lie in huge pages, if it is not writable */
+};
+
+/* Maps what a peer passed, after checking that it has the size it should have and cannot shrink
+ * under us; and, unless writable, that the peer can neither change it by other means than the map
+ * it has nor punch holes. RMR_PROTOCOL when it is not so; RMR_DENIED: huge pages. */
+enum rmr_status segment_map(int fd, size_t size, unsigned flags, void **memory);
 
 void segment_unmap(const void *memory, size_t size);
 
