@@ -282,6 +282,13 @@ static const char *next_value(struct cursor *cursor)
 	return cursor->argv[++cursor->at];
 }
 
+bool option_takes(const struct option_spec *spec, const char *word)
+{
+	if (spec->kind != OPTION_KIND_FLAG)
+		return true;
+	return spec->takes_word && word && (!strcmp(word, "true") || !strcmp(word, "false"));
+}
+
 /* --name, --name value, --name=value. `name` is what follows the dashes. */
 static enum options_outcome parse_long(struct cursor *cursor, const char *name)
 {
@@ -298,8 +305,11 @@ static enum options_outcome parse_long(struct cursor *cursor, const char *name)
 		unknown_name(cursor->program, name, length, cursor->message);
 		return OPTIONS_WRONG;
 	}
-	if (value == NULL)
-		value = spec->kind == OPTION_KIND_FLAG ? "yes" : next_value(cursor);
+	if (value == NULL &&
+	    option_takes(spec, cursor->at + 1 < cursor->argc ? cursor->argv[cursor->at + 1] : NULL))
+		value = next_value(cursor);
+	else if (value == NULL && spec->kind == OPTION_KIND_FLAG)
+		value = "yes";
 	if (value == NULL) {
 		wrong(cursor->message, "--%s: a value must follow", spec->name);
 		return OPTIONS_WRONG;

@@ -24,7 +24,7 @@
  * What a variable holds before parsing is its default, and --help shows it, unless the help text
  * has a "(default ...)" of its own. Understood are
  * `--name value`, `--name=value`, `-n value`, `-nvalue`, flags in a bundle (`-jv`), `--flag=no`,
- * and `--`, after which everything is an argument. Options and arguments may be mixed. --help,
+ * `--flag false` for flags that are marked so, and `--`, after which everything is an argument. Options and arguments may be mixed. --help,
  * -h and --version exist in every tool. A later option overrides an earlier one.
  *
  * The parser is pure: it prints nothing and never exits, it answers with an outcome and a message.
@@ -79,6 +79,7 @@ struct option_spec {
 	int64_t int_min, int_max;  /* int */
 	double real_min, real_max; /* double */
 	bool *given;		   /* set true when the option occurs; may be NULL */
+	bool takes_word;	   /* flag: `--flag true` and `--flag false` are understood, too */
 };
 
 #define OPTION_FLAG(long_name, short_letter, target, text, ...)                                    \
@@ -121,6 +122,9 @@ struct option_spec {
 		.name = (long_name), .letter = (short_letter), .kind = OPTION_KIND_CHOICE,         \
 		.to.choice = (target), .choices = (words), .help = (text), __VA_ARGS__             \
 	}
+
+/* Whether `word`, which may be NULL, belongs to the long form of this option before it. */
+bool option_takes(const struct option_spec *spec, const char *word);
 
 #define OPTIONS_COUNT(table) (sizeof(table) / sizeof((table)[0]))
 

@@ -10,7 +10,7 @@
 #include "harness/test.h"
 
 static struct {
-	bool json, verbose, json_given;
+	bool json, verbose, mock, json_given;
 	int64_t offset;
 	uint64_t depth, size, time_ns;
 	double ratio;
@@ -24,6 +24,7 @@ static const struct option_spec specs[] = {
 	OPTION_FLAG("json", 'j', &args.json, "print one JSON object a row",
 		    .given = &args.json_given),
 	OPTION_FLAG("verbose", 'v', &args.verbose, "say more"),
+	OPTION_FLAG("mock", 'm', &args.mock, "pretend", .takes_word = true),
 	OPTION_INT("offset", 'o', &args.offset, "where to begin", .int_min = -100, .int_max = 100),
 	OPTION_UINT("depth", 'd', &args.depth, "operations in flight", .min = 1, .max = 1024),
 	OPTION_SIZE("size", 's', &args.size, "bytes of an operation", .min = 1, .max = 1 << 20),
@@ -114,6 +115,31 @@ static void test_forms(void)
 
 	CHECK_EQ(parse("--device --json"), OPTIONS_OK); /* a value may look like an option */
 	CHECK_STR(args.device, "--json");
+}
+
+/* A flag that may have its word behind it takes that word and no other. */
+static void test_flag_with_word(void)
+{
+	CHECK_EQ(parse("--mock true run"), OPTIONS_OK);
+	CHECK(args.mock);
+	CHECK_EQ(result.argument_count, 1);
+	CHECK_STR(result.arguments[0], "run");
+
+	CHECK_EQ(parse("-m --mock false run"), OPTIONS_OK);
+	CHECK(!args.mock);
+	CHECK_EQ(result.argument_count, 1);
+
+	CHECK_EQ(parse("--mock run"), OPTIONS_OK);
+	CHECK(args.mock);
+	CHECK_EQ(result.argument_count, 1);
+	CHECK_EQ(parse("run --mock"), OPTIONS_OK);
+	CHECK(args.mock);
+	CHECK_EQ(parse("--mock=false -- false"), OPTIONS_OK);
+	CHECK(!args.mock);
+	CHECK_STR(result.arguments[0], "false");
+
+	CHECK_EQ(parse("--json true"), OPTIONS_OK); /* an ordinary flag: an argument */
+	CHECK_EQ(result.argument_count, 1);
 }
 
 static void test_arguments(void)
@@ -324,6 +350,7 @@ static void test_terminal_width(void)
 
 static const struct test tests[] = {
 	{"forms", test_forms},
+	{"flag_with_word", test_flag_with_word},
 	{"arguments", test_arguments},
 	{"help_and_version", test_help_and_version},
 	{"mistakes", test_mistakes},

@@ -213,7 +213,8 @@ static const struct option_spec specs[] = {
 		    .max = 1000000, .given = &given.seed),
 	OPTION_STRING("server-addr", 0, &args.server_address, "its --url: http://HOST:PORT",
 		      .metavar = "URL", .given = &given.seed),
-	OPTION_FLAG("mock", 0, &args.mock, "no hardware wanted: by shm", .given = &given.seed),
+	OPTION_FLAG("mock", 0, &args.mock, "no hardware wanted: by shm", .given = &given.seed,
+		    .takes_word = true),
 };
 
 static const struct options_program program = {
@@ -580,22 +581,6 @@ static void name_server(struct config *config)
 		options_fail(&program, "--url: longer than %d characters", ADDRESS_MAX - 1);
 }
 
-/* `--mock true` is what some users write; here a flag has no word after it. */
-static void join_mock(int *argc, char **argv)
-{
-	static char joined[] = "--mock=yes", refused[] = "--mock=no";
-
-	for (int i = 1; i + 1 < *argc; i++) {
-		bool is_true = !strcmp(argv[i + 1], "true");
-
-		if (strcmp(argv[i], "--mock") || (!is_true && strcmp(argv[i + 1], "false")))
-			continue;
-		argv[i] = is_true ? joined : refused;
-		memmove(&argv[i + 1], &argv[i + 2], (size_t)(*argc - i - 1) * sizeof(argv[0]));
-		(*argc)--;
-	}
-}
-
 static void fill_how(struct config *config)
 {
 	bool is_workload = *args.workload || *args.mix;
@@ -616,7 +601,6 @@ void bench_parse(int argc, char **argv, struct config *config)
 	struct options_result result;
 	bool is_cache;
 
-	join_mock(&argc, argv);
 	args.log_level = (int)log_get_level();
 	options_parse_or_exit(&program, argc, argv, &result);
 	log_set_level((enum log_level)args.log_level);

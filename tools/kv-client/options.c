@@ -57,7 +57,8 @@ static const struct option_spec specs[] = {
 			.given = &args.timeout_given),
 	OPTION_UINT("buffer-mb", 0, &args.buffer_mb,
 		    "megabytes that large values come in by (default 4, by gRPC 16)", .max = 65536),
-	OPTION_FLAG("mock", 0, &args.mock, "no RDMA hardware: by shared memory, as --device shm"),
+	OPTION_FLAG("mock", 0, &args.mock, "no RDMA hardware: by shared memory, as --device shm",
+		    .takes_word = true),
 	OPTION_FLAG("json", 'j', &args.json, "answers as JSON, one object a line"),
 	OPTION_CHOICE("log-level", 'l', &args.log_level, log_level_names,
 		      "what the library tells on stderr; REMORA_LOG is the default"),
@@ -75,12 +76,12 @@ static struct options_program program = {
 };
 
 /* Whether the value of this option is the next word. */
-static bool takes_next(const char *text)
+static bool takes_next(const char *text, const char *next)
 {
 	if (text[1] == '-') {
 		for (size_t i = 0; i < program.spec_count; i++)
 			if (strcmp(text + 2, specs[i].name) == 0)
-				return specs[i].kind != OPTION_KIND_FLAG;
+				return option_takes(&specs[i], next);
 		return false;
 	}
 	for (const char *letter = text + 1; *letter; letter++)
@@ -98,7 +99,7 @@ static int find_command_word(int argc, char **argv)
 			return at;
 		if (strcmp(argv[at], "--") == 0)
 			return at + 1 < argc ? at + 1 : argc;
-		if (takes_next(argv[at]))
+		if (takes_next(argv[at], at + 1 < argc ? argv[at + 1] : NULL))
 			at++;
 	}
 	return argc;
@@ -125,29 +126,6 @@ static void make_help(void)
 	      file);
 	fclose(file);
 	program.examples = text; /* until the program ends */
-}
-
-/* "--mock false", as others write it: flags have their value behind "=" here. */
-static void join_mock(int *argc, char **argv)
-{
-	static char is_true[] = "--mock=true", is_false[] = "--mock=false";
-
-	for (int i = 1; i + 1 < *argc; i++) {
-		bool says_true = strcmp(argv[i + 1], "true") == 0;
-
-		if (argv[i][0] != '-')
-			return; /* the command */
-		if (strcmp(argv[i], "--mock") == 0 &&
-		    (says_true || strcmp(argv[i + 1], "false") == 0)) {
-			argv[i] = says_true ? is_true : is_false;
-			memmove(&argv[i + 1], &argv[i + 2],
-				(size_t)(*argc - i - 1) * sizeof(*argv));
-			(*argc)--;
-			return;
-		}
-		if (takes_next(argv[i]))
-			i++;
-	}
 }
 
 /* The server's address, and what makes no sense about it. */
@@ -178,7 +156,6 @@ void client_parse(int argc, char **argv, struct client_config *config)
 	struct options_result result;
 	int command;
 
-	join_mock(&argc, argv);
 	command = find_command_word(argc, argv);
 	make_help();
 	args.log_level = (int)log_get_level();

@@ -44,7 +44,7 @@ static struct {
 	const char *config, *node_id, *pid_file, *user;
 	const char *grpc, *tls_cert, *tls_key, *tls_client_ca;
 	uint64_t port, table, workers, max_clients, window, eager, inlined, landing, domains;
-	bool huge, socket, any_user, zero_freed, prefault, check_config;
+	bool huge, socket, mock, any_user, zero_freed, prefault, check_config;
 	uint64_t grpc_connections, grpc_streams, grpc_message, grpc_headers, grpc_buffered;
 	uint64_t grpc_keepalive, grpc_stall, grpc_expiry, grpc_inline;
 	bool grpc_no_push;
@@ -89,6 +89,9 @@ static const struct option_spec specs[] = {
 		    "verbs: connect by exchanging queue pair numbers over TCP, instead of RDMA CM"),
 	OPTION_STRING("device", 'd', &args.device, "verbs: this adapter alone, such as mlx5_0",
 		      .metavar = "NAME"),
+	OPTION_FLAG("mock", 0, &args.mock,
+		    "no RDMA hardware is wanted: listen by shared memory and TCP alone",
+		    .takes_word = true),
 	OPTION_UINT("num-domains", 0, &args.domains,
 		    "verbs: use so many adapters, each a path of its own, and do not start with "
 		    "fewer (default all that work)"),
@@ -220,6 +223,9 @@ static const char *const not_shown[] = {"config", "check-config", "memory-mb", "
 /* What the table cannot express. */
 static void check_settings(void)
 {
+	if (args.mock && (args.socket || *args.device || args.domains || *args.listen))
+		options_fail(&program, "--mock: no adapter is used then: leave out --socket, "
+				       "--device, --num-domains and --listen");
 	if (!*args.grpc && (*args.tls_cert || *args.tls_key || *args.tls_client_ca))
 		options_fail(&program, "--tls-cert and such are for gRPC: give --listen-addr, too");
 	if (args.domains > UINT16_MAX)
@@ -252,7 +258,7 @@ void server_print_settings(void)
 static void fill_in(kv_server_options_t *options)
 {
 	*options = (kv_server_options_t){
-		.listen = EMPTY_TO_NULL(args.listen),
+		.listen = args.mock ? "shm,tcp" : EMPTY_TO_NULL(args.listen),
 		.address = EMPTY_TO_NULL(args.address),
 		.port = args.port ? (int)args.port : -1,
 		.socket_mode = args.socket,
