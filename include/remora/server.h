@@ -33,7 +33,8 @@ typedef struct kv_server kv_server_t;
 /* 0, NULL and false in a field mean its default. */
 typedef struct kv_server_options {
 	/* Where to listen: a list such as "shm,tcp,verbs", each with an address of its own if
-	 * wanted: "shm:NAME", "tcp://HOST:PORT", "verbs:mlx5_0", "verbs:mlx5_0,socket". Default:
+	 * wanted: "shm:NAME", "tcp://HOST:PORT", "verbs:mlx5_0", "verbs:mlx5_0,socket",
+	 * "verbs:mlx5_0://HOST:PORT", "verbs:mlx5_0,socket://HOST:PORT". Default:
 	 * all that this machine has; of those that were named, all must work. */
 	const char *listen;
 	const char *address; /* the host or IP to listen at; default: every one */

@@ -24,8 +24,9 @@
  * What a variable holds before parsing is its default, and --help shows it, unless the help text
  * has a "(default ...)" of its own. Understood are
  * `--name value`, `--name=value`, `-n value`, `-nvalue`, flags in a bundle (`-jv`), `--flag=no`,
- * `--flag false` for flags that are marked so, and `--`, after which everything is an argument. Options and arguments may be mixed. --help,
- * -h and --version exist in every tool. A later option overrides an earlier one.
+ * `--flag false` for flags that are marked so, and `--`, after which everything is an argument.
+ * Options and arguments may be mixed. --help, -h and --version exist in every tool. A later option
+ * overrides an earlier one.
  *
  * The parser is pure: it prints nothing and never exits, it answers with an outcome and a message.
  * options_parse_or_exit() is the thin layer that tools use. A configuration file can be read by

@@ -1,7 +1,8 @@
 /*
  * Which paths there are to be: from the list that the program gave, or all that the machine has.
  *
- *	shm | shm:NAME | tcp | tcp://HOST[:PORT] | verbs | verbs:ADAPTER[,socket][,gid=3]...
+ *	shm | shm:NAME | tcp | tcp://HOST[:PORT]
+ *	verbs | verbs:ADAPTER[,socket][,gid=3]...[://HOST[:PORT]]
  *	ofi | ofi:PROVIDER[:DOMAIN] | ofi:PROVIDER://HOST[:PORT]
  *
  * A comma separates items, and also a verbs adapter from its options: what cannot be an item by
@@ -27,16 +28,22 @@ static struct server_path *add_path(struct kv_server *server, enum path_kind kin
 	return path;
 }
 
-/* One adapter, "verbs:mlx5_0", with what the options say about all of them. */
-static int add_adapter(struct kv_server *server, const char *name, bool named)
+/* One adapter, "verbs:mlx5_0", with what the options say about all of them, and perhaps an address
+ * of its own: "verbs:mlx5_0,socket://10.0.0.1:7471". */
+static int add_adapter(struct kv_server *server, const char *item, bool named)
 {
-	bool socket = server->options.socket_mode && !strstr(name, ",socket");
+	const char *mark = strstr(item, "://"), *address = mark ? mark + 3 : "";
+	int name_length = mark ? (int)(mark - item) : (int)strlen(item);
+	bool socket = server->options.socket_mode && !strstr(item, ",socket");
 	struct server_path *path;
 	char text[sizeof(path->name)];
-	int length = snprintf(text, sizeof(text), "%s%s", name, socket ? ",socket" : "");
+	int length =
+		snprintf(text, sizeof(text), "%.*s%s", name_length, item, socket ? ",socket" : "");
 
-	if (length >= (int)sizeof(text) || !(path = add_path(server, PATH_VERBS, text)))
-		return server_fail(KV_INVALID, "'%s': too many paths, or too long a name", name);
+	if (length >= (int)sizeof(text) || strlen(address) >= sizeof(path->address) ||
+	    !(path = add_path(server, PATH_VERBS, text)))
+		return server_fail(KV_INVALID, "'%s': too many paths, or too long a name", item);
+	snprintf(path->address, sizeof(path->address), "%s", address);
 	path->named = named;
 	path->by_socket = strstr(path->name, ",socket") != NULL;
 	return KV_OK;
@@ -91,15 +98,19 @@ static int add_verbs(struct kv_server *server, const struct kv_server_options *o
 /* Whether a word belongs to the verbs adapter before it. */
 static bool is_adapter_option(const char *word)
 {
-	return strcmp(word, "socket") == 0 || strcmp(word, "cm") == 0 || strchr(word, '=') != NULL;
+	const char *mark = strstr(word, "://");
+	size_t length = mark ? (size_t)(mark - word) : strlen(word);
+
+	return (length == 6 && strncmp(word, "socket", 6) == 0) ||
+	       (length == 2 && strncmp(word, "cm", 2) == 0) || memchr(word, '=', length) != NULL;
 }
 
 static int bad_item(const char *item)
 {
 	return server_fail(KV_INVALID,
 			   "cannot listen at '%s'; write shm, shm:NAME, tcp, tcp://HOST:PORT, "
-			   "verbs, verbs:ADAPTER[,socket] or ofi:PROVIDER, with commas between "
-			   "them",
+			   "verbs, verbs:ADAPTER[,socket][://HOST:PORT] or ofi:PROVIDER, with "
+			   "commas between them",
 			   item);
 }
 
@@ -154,8 +165,13 @@ static int add_item(struct kv_server *server, const struct kv_server_options *op
 		server->verbs_wanted = true;
 		return add_verbs(server, options);
 	}
-	if (strncmp(plain, "verbs:", 6) == 0)
+	if (strncmp(plain, "verbs:", 6) == 0) {
+		const char *mark = strstr(plain, "://");
+
+		if (!plain[6] || mark == plain + 5 || mark == plain + 6 || (mark && !mark[3]))
+			return bad_item(item);
 		return add_adapter(server, item, true);
+	}
 	if (strncmp(plain, "shm", 3) == 0 || strncmp(plain, "tcp", 3) == 0)
 		return add_simple(server, item, plain);
 	if (strncmp(plain, "ofi", 3) == 0)
@@ -173,7 +189,7 @@ static bool next_item(const char **list, char *item, size_t size)
 		return false;
 	end = *list + strcspn(*list, ",");
 	while (*end && strstr(*list, "verbs:") && strstr(*list, "verbs:") < end) {
-		char word[64];
+		char word[SERVER_ADDRESS];
 		size_t length = strcspn(end + 1, ",");
 
 		snprintf(word, sizeof(word), "%.*s", (int)length, end + 1);
@@ -191,7 +207,7 @@ static void drop_cm(char *item)
 {
 	char *found = strstr(item, ",cm");
 
-	if (found && (found[3] == '\0' || found[3] == ','))
+	if (found && (found[3] == '\0' || found[3] == ',' || found[3] == ':'))
 		memmove(found, found + 3, strlen(found + 3) + 1);
 }
 

@@ -52,6 +52,14 @@ static void test_right(void)
 	check_list("verbs:a,gid=3,socket,verbs:b", false,
 		   "verbs verbs:a,gid=3,socket - named socket;verbs verbs:b - named;");
 	check_list("tcp,verbs:a,cm,gid=1", false, "tcp tcp - named;verbs verbs:a,gid=1 - named;");
+	check_list("verbs:a,socket://10.0.0.1:7", false,
+		   "verbs verbs:a,socket 10.0.0.1:7 named socket;");
+	check_list("verbs:a,socket://10.0.0.1:7,verbs:b,socket://[fe80::1]:8,tcp", false,
+		   "verbs verbs:a,socket 10.0.0.1:7 named socket;"
+		   "verbs verbs:b,socket [fe80::1]:8 named socket;tcp tcp - named;");
+	check_list("verbs:a://h:7,verbs:b,gid=3://h", false,
+		   "verbs verbs:a h:7 named;verbs verbs:b,gid=3 h named;");
+	check_list("verbs:a,cm://h,shm", false, "verbs verbs:a h named;shm shm - named;");
 	check_list("ofi", false, "ofi ofi - named;");
 	check_list("ofi:tcp,tcp", false, "ofi ofi:tcp - named;tcp tcp - named;");
 	check_list("ofi:efa:rdmap0s6-rdm", false, "ofi ofi:efa:rdmap0s6-rdm - named;");
@@ -64,16 +72,17 @@ static void test_socket_mode(void)
 {
 	check_list("verbs:a,verbs:b,socket", true,
 		   "verbs verbs:a,socket - named socket;verbs verbs:b,socket - named socket;");
+	check_list("verbs:a://h:7", true, "verbs verbs:a,socket h:7 named socket;");
 	check_list("tcp", true, "tcp tcp - named;");
 }
 
 static void test_wrong(void)
 {
 	static const char *const wrong[] = {
-		"",	      ",",	    "pigeon", "ofi:",	   "ofitcp",
-		"ofi:tcp://", "ofi:://h",   "shm:",   "tcp:",	   "tcp:h:1",
-		"tcp://",     "shm,socket", "shmem",  "tcp,gid=3", "verbs:a,tcp,socket",
-		"socket",
+		"",	      ",",	    "pigeon",	 "ofi:",       "ofitcp",
+		"ofi:tcp://", "ofi:://h",   "shm:",	 "tcp:",       "tcp:h:1",
+		"tcp://",     "shm,socket", "shmem",	 "tcp,gid=3",  "verbs:a,tcp,socket",
+		"socket",     "verbs:",	    "verbs://h", "verbs:a://", "socket://h:1",
 	};
 
 	for (size_t i = 0; i < TEST_COUNT(wrong); i++)
