@@ -164,7 +164,8 @@ def bench(*arguments):
 def test_bench_cache():
     """The flags of the cache workload, by gRPC."""
     with Service() as server:
-        rows = bench("--json", "--num-keys", "60", "--value-size", "64KB", "--num-threads", "2",
+        rows = bench("--json", "--keep", "--num-keys", "60", "--value-size", "64KB",
+                     "--num-threads", "2",
                      "--num-clients", "2", "--buffer-mb", "8", "--ttl", "60", "--warmup", "5",
                      "--repeat-reads", "3", "--server-addr", server.url(), "--mock", "true")
         assert {row["workload"] for row in rows} == {"cache"}, rows

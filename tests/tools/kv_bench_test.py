@@ -15,6 +15,7 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -124,7 +125,7 @@ def test_loops_failures():
         assert result.returncode == 1 and "not found" in result.stderr, result
         result = server.loops("view", transport="tcp")
         assert result.returncode == 1 and "shared memory" in result.stderr, result
-        assert server.loops("get").returncode == 0
+        assert server.loops("get", "--keep").returncode == 0
         result = server.loops("get", "--no-fill", "--value-size", "100")
         assert result.returncode == 1 and "--value-size 100" in result.stderr, result
 
@@ -199,7 +200,8 @@ def test_time_and_rounds():
 def test_cache():
     """The cache workload: its flags, and its phases."""
     with BenchServer() as server:
-        result = bench("--json", "--num-keys", "60", "--value-size", "64KB", "--num-threads", "2",
+        result = bench("--json", "--keep", "--num-keys", "60", "--value-size", "64KB",
+                       "--num-threads", "2",
                        "--num-clients", "2", "--buffer-mb", "8", "--ttl", "60", "--warmup", "5",
                        "--repeat-reads", "3", "--server-addr", f"127.0.0.1:{server.port}",
                        "--mock", "true")
@@ -216,10 +218,96 @@ def test_cache():
                      "1", "--mock=no").returncode == 0
 
 
+def test_leaves_nothing():
+    """On a server of others: keys of its own, no more than asked for, and none at the end."""
+    with BenchServer() as server:
+        for i in range(20):
+            server.client("put", f"mine-{i}", "x")
+
+        def left():
+            return sorted(server.client("scan").stdout.split())
+        mine = sorted(f"mine-{i}" for i in range(20))
+        for words in (["--operations", "1000"], ["-W", "d", "-k", "50", "-o", "500"],
+                      ["-W", "f", "-k", "50", "-o", "500", "-w", "4"],
+                      ["get", "incr", "put-many", "-k", "100", "-t", "5ms", "-r", "1"],
+                      ["-W", "cache", "-k", "30", "-s", "1KB"], ["ping", "-t", "5ms", "-r", "1"]):
+            for transport in TRANSPORTS:
+                result = bench("-p", server.port, "-d", transport, *words)
+                assert result.returncode == 0, result
+                said = " ".join(result.stdout.split())
+                assert f"; localhost:{server.port} by {transport}" in said, result
+                assert left() == mine, (words, left())
+        # `bench 1000` writes a thousand keys, not a hundred thousand.
+        most = server.client("--json", "bench", "1000")
+        assert json.loads(most.stdout.splitlines()[0])["keys"] == 1000, most
+        # Asked to keep them it does, below its own prefix.
+        bench("-p", server.port, "-o", "10", "--keep", "--prefix", "other:")
+        bench("-p", server.port, "-o", "10", "--keep")
+        keys = [key for key in left() if key not in mine]
+        assert len(keys) == 20 and len([key for key in keys if key.startswith("other:")]) == 10
+        assert len([key for key in keys if key.startswith("kv-bench:")]) == 10, keys
+        bench("-p", server.port, "-o", "10", "-n")
+        assert len(left()) == 30, left()
+        result = bench("-p", server.port, "-K", "16")
+        assert result.returncode == 2 and "25 bytes at least" in result.stderr, result
+
+
+def test_leaves_nothing_when_interrupted():
+    with BenchServer() as server:
+        server.client("put", "mine", "x")
+
+        def wait_for_keys(most):
+            end = time.monotonic() + 60
+            while len(server.client("scan").stdout.split()) <= most:
+                assert time.monotonic() < end
+                time.sleep(0.02)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            process = subprocess.Popen([f"{BIN}/kv-bench", "-p", server.port, "-W", "d", "-k",
+                                        "2000", "-t", "100s"], stdin=NUL, stdout=NUL,
+                                       stderr=subprocess.PIPE, text=True)
+            wait_for_keys(2001)
+            process.send_signal(number)
+            said = process.communicate(timeout=60)[1]
+            assert process.returncode == 1 and said == "kv-bench: interrupted\n", said
+            assert server.client("scan").stdout == "mine\n", server.client("scan")
+        # A server that is gone: what is left is said.
+        process = subprocess.Popen([f"{BIN}/kv-bench", "-p", server.port, "-W", "a", "-T", "300ms",
+                                    "-t", "100s", "-k", "100"], stdin=NUL, stdout=NUL,
+                                   stderr=subprocess.PIPE, text=True)
+        wait_for_keys(100)
+        server.stop(signal.SIGKILL)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=60)[1]
+        assert process.returncode == 1 and re.search(
+            rf"keys that begin with 'kv-bench:' are left on localhost:{server.port}: ", said), said
+
+
+def test_server_that_was_not_named():
+    """No server: one is started, and that is said. One that refuses us: that is a failure."""
+    words = ["ping", "-t", "5ms", "-r", "1"]
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", 12345))
+        except OSError as error:
+            raise Skip(f"port 12345, the default: {error}") from error
+    result = bench(*words)
+    assert result.returncode == 0 and "no server reached at port 12345" in result.stderr, result
+    assert "; a server of its own by shm" in " ".join(result.stdout.split()), result
+    with tempfile.NamedTemporaryFile("w") as key:
+        key.write("a key that the server asks for\n")
+        key.flush()
+        with BenchServer("--key-file", key.name, defaults=("-a", "127.0.0.1", "-p", "12345",
+                                                           "-m", "32")):
+            result = bench(*words)
+            assert result.returncode == 1 and "--spawn starts another" in result.stderr, result
+            assert not result.stdout, result
+
+
 def test_verify():
     """A spoilt value is found, and where only every byte shows it."""
     with BenchServer() as server:
-        arguments = ["--workload", "c", "--operations", "50", "--keys", "1"]
+        arguments = ["--workload", "c", "--operations", "50", "--keys", "1", "--keep"]
         server.rows(*arguments)
         key = server.client("scan", "--limit", "10").stdout.split()
         assert len(key) == 1, key

@@ -18,14 +18,17 @@ static uint64_t digits_of(uint32_t number)
 	return htobe64(digits + 0x3030303030303030 + letters * ('a' - '0' - 10));
 }
 
-void key_write(uint8_t *key, size_t size, uint64_t number)
+void key_write(uint8_t *key, size_t size, const char *prefix, uint64_t number)
 {
+	size_t length = prefix ? strlen(prefix) : 0;
 	uint64_t scrambled = scramble(number);
 	uint64_t digits[] = {digits_of((uint32_t)(scrambled >> 32)),
 			     digits_of((uint32_t)scrambled)};
 
-	memcpy(key, digits, sizeof(digits));
-	memset(key + 16, '.', size - 16);
+	if (length)
+		memcpy(key, prefix, length);
+	memcpy(key + length, digits, sizeof(digits));
+	memset(key + length + sizeof(digits), '.', size - length - sizeof(digits));
 }
 
 void value_prepare(uint8_t *value, size_t size)
@@ -46,7 +49,8 @@ bool value_is(const uint8_t *value, size_t size, uint64_t number)
 void block_make_keys(struct block *block, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
-		key_write(block->keys + i * block->key_size, block->key_size, block->numbers[i]);
+		key_write(block->keys + i * block->key_size, block->key_size, block->prefix,
+			  block->numbers[i]);
 }
 
 void block_in_order(struct block *block, uint64_t first, size_t count)

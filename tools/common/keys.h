@@ -1,9 +1,10 @@
 /*
  * Keys and values, made from numbers: key number n is the same in every test, for every contestant.
  *
- * A key is 16 hexadecimal digits of a scrambled n, so that protocols made of text can carry it, and
- * dots behind it when longer keys are asked for. A value begins with n in 8 bytes; what follows is
- * always the same. So a test can tell whether it got the right one at almost no cost.
+ * A key is a prefix, if there is one, 16 hexadecimal digits of a scrambled n, so that protocols
+ * made of text can carry it, and dots behind it when longer keys are asked for. A value begins with
+ * n in 8 bytes; what follows is always the same. So a test can tell whether it got the right one at
+ * almost no cost.
  *
  * Tests work by the block: the keys of a block are made first, in memory that stays in the nearest
  * cache, and then used; only the use is timed.
@@ -17,7 +18,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define KEY_SIZE_MIN   16u
+#define KEY_SIZE_MIN   16u  /* without a prefix */
 #define KEY_SIZE_MAX   250u /* memcached's limit */
 #define VALUE_SIZE_MIN 8u
 #define BLOCK_KEYS     1024u
@@ -53,7 +54,8 @@ static inline double dice_real(struct dice *dice)
 	return (double)(dice_next(dice) >> 11) * 0x1p-53;
 }
 
-void key_write(uint8_t *key, size_t size, uint64_t number);
+/* `size` counts the prefix, which is "" or NULL for none. */
+void key_write(uint8_t *key, size_t size, const char *prefix, uint64_t number);
 
 /* A value for every number: write the number into the first 8 bytes. */
 void value_prepare(uint8_t *value, size_t size);
@@ -67,6 +69,7 @@ bool value_is(const uint8_t *value, size_t size, uint64_t number);
 
 struct block {
 	size_t key_size;
+	const char *prefix; /* of its keys; NULL: none */
 	uint64_t numbers[BLOCK_KEYS];
 	uint8_t keys[BLOCK_KEYS * KEY_SIZE_MAX];
 };

@@ -15,6 +15,7 @@
  *	choose.c	which key is next: uniform, Zipf, latest, in order
  *	store.h		what a mix is driven against: store_kv.c, store_grpc.c, and the modules
  *			store_redis.c and store_memcached.c, which store.c loads
+ *	clean.c		removes what was written to a server that is not its own
  *	rows.c		adds up what the clients counted
  *	report.c	JSON, CSV, and the words around the table
  *	table.c		the table for people, also on a narrow terminal
@@ -150,7 +151,9 @@ struct config {
 	bool fill;
 	bool cached; /* every place is known before anything is measured */
 	uint64_t keys;
-	size_t key_size;
+	size_t key_size;    /* with the prefix; 0 until plan_keys() */
+	const char *prefix; /* of all keys; NULL until plan_keys() unless one was given */
+	bool keep;	    /* the keys stay when the run is over */
 	size_t value_sizes[BENCH_SIZES_MAX];
 	int size_count;
 	uint64_t duration_ns; /* of one tight loop */
@@ -164,6 +167,7 @@ struct config {
 	/* Against whom. The first contestant is always ours, by its own protocol or by gRPC. */
 	struct contestant contestants[STORE_COUNT];
 	int contestant_count;
+	char server[ADDRESS_MAX + 32]; /* the first one, in words */
 	int port;
 	kv_client_options_t options;
 	const char *ca_file; /* https: NULL: whom the system trusts */
@@ -182,6 +186,15 @@ struct config {
 static inline unsigned config_slots(const struct config *config)
 {
 	return config->clients * config->threads;
+}
+
+#define COUNTERS_MAX  1000u
+#define COUNTER_FIRST (UINT64_C(1) << 48) /* no key of another loop has such a number */
+
+/* How many counters the incr loop counts. */
+static inline uint64_t config_counters(const struct config *config)
+{
+	return config->keys < COUNTERS_MAX ? config->keys : COUNTERS_MAX;
 }
 
 static inline size_t config_largest_value(const struct config *config)
@@ -210,6 +223,9 @@ RMR_MUST_CHECK enum rmr_status plan_mix(struct pass *pass, const char *text);
 void plan_only(struct pass *pass, enum op op);
 /* What fills a store: every key once, in order. */
 struct pass plan_fill(const struct config *config);
+/* Settles the prefix and the size of keys, when it is known whose server it is: on a server that
+ * is not our own the keys have a prefix, so that they are none of its users'. */
+RMR_MUST_CHECK enum rmr_status plan_keys(struct config *config);
 /* How often the mix draws this. */
 double plan_share(const struct pass *pass, enum op op);
 
@@ -309,6 +325,15 @@ struct shared *crew_shared(void);
 void crew_take_signals(void);
 /* SIGINT or SIGTERM came. */
 bool crew_is_interrupted(void);
+/* How many of them. */
+int crew_signals(void);
+
+/* ------------------------------------------------------------------------------------------
+ * clean.c
+ */
+
+/* After the clients have ended. False: keys may be left, which has been said. */
+bool clean_up(const struct config *config);
 
 /* ------------------------------------------------------------------------------------------
  * spawn.c

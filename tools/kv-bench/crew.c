@@ -37,7 +37,13 @@ static volatile sig_atomic_t interrupted;
 
 static void note_signal(int number)
 {
-	interrupted = number;
+	(void)number;
+	interrupted++;
+}
+
+int crew_signals(void)
+{
+	return interrupted;
 }
 
 bool crew_is_interrupted(void)

@@ -78,7 +78,8 @@ int drive_next(struct drive *drive, uint64_t *begin, const uint8_t **key, uint64
 	*key = block_key(&bench->block, i);
 	if (drive->drawn[i] == OP_INSERT) {
 		*number = choose_new(bench->shared, drive->slot);
-		key_write(drive->insert_key, bench->config->key_size, *number);
+		key_write(drive->insert_key, bench->config->key_size, bench->config->prefix,
+			  *number);
 		*key = drive->insert_key;
 	}
 	return drive->drawn[i];

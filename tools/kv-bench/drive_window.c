@@ -89,10 +89,11 @@ static int submit_put(struct window *window, unsigned place, const uint8_t *key)
 /* The second half of a read-modify-write. True: go on. */
 static bool submit_second(struct window *window, unsigned place)
 {
+	const struct config *config = window->drive->bench->config;
 	struct flight *flight = &window->flights[place];
 	int status;
 
-	key_write(window->key, window->drive->bench->config->key_size, flight->number);
+	key_write(window->key, config->key_size, config->prefix, flight->number);
 	status = submit_put(window, place, window->key);
 	if (status == KV_AGAIN) {
 		window->waiting += flight->stage != STAGE_WAITING;

@@ -18,12 +18,10 @@
 #include "bench.h"
 #include "common/flag_words.h"
 
-#define SLICE	      256u
-#define LONG_VALUE    65536u /* from here on, fewer operations between two looks at the clock */
-#define LONG_SLICE    8u
-#define LONG_STREAM   32u
-#define COUNTERS_MAX  1000u
-#define COUNTER_FIRST (UINT64_C(1) << 48) /* no key of another loop has such a number */
+#define SLICE	    256u
+#define LONG_VALUE  65536u /* from here on, fewer operations between two looks at the clock */
+#define LONG_SLICE  8u
+#define LONG_STREAM 32u
 
 enum rmr_status bench_failed(const struct bench *bench, int status, const char *what,
 			     uint64_t number)
@@ -282,7 +280,7 @@ static void draw(struct bench *bench, enum loop loop)
 		for (size_t i = 0; i < BLOCK_KEYS; i++)
 			bench->block.numbers[i] =
 				COUNTER_FIRST +
-				dice_below(&bench->dice, keys < COUNTERS_MAX ? keys : COUNTERS_MAX);
+				dice_below(&bench->dice, config_counters(bench->config));
 		block_make_keys(&bench->block, BLOCK_KEYS);
 	}
 	bench->next = 0;

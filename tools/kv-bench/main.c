@@ -234,6 +234,8 @@ int main(int argc, char **argv)
 		fprintf(stderr, "kv-bench: %s\n",
 			crew_is_interrupted() ? "interrupted" : rmr_error_message());
 	crew_end(status != RMR_OK);
+	if (!clean_up(&config) && status == RMR_OK)
+		status = RMR_SYSTEM;
 	spawn_end();
 	rows_fini(&rows);
 	if (status == RMR_OK)

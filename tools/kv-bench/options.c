@@ -40,10 +40,10 @@ static const char *const mode_names[] = {"auto", "ask", "index", NULL};
 static struct {
 	const char *url, *keys, *operations, *rate, *sizes, *cpus, *server_cpus, *device, *key_file;
 	const char *ca_file;
-	const char *workload, *mix, *compare, *plot;
+	const char *workload, *mix, *compare, *plot, *prefix;
 	uint64_t port, key_size, seconds, rounds, batch, window, clients, threads, timeout;
 	uint64_t eager, landing, buffer, memory, warm_up, think, ttl;
-	bool cached, no_fill, json, csv, histogram, spawn, verify, insecure;
+	bool cached, no_fill, keep, json, csv, histogram, spawn, verify, insecure;
 	int get_mode, log_level, distribution;
 	double skew;
 	/* Those of the cache workload. */
@@ -65,9 +65,9 @@ static struct {
 	.mix = "",
 	.compare = "",
 	.plot = "",
+	.prefix = "",
 	.server_address = "",
 	.port = KV_DEFAULT_PORT,
-	.key_size = 16,
 	.seconds = 500 * MILLISECOND,
 	.rounds = 3,
 	.batch = 16,
@@ -83,7 +83,7 @@ static struct {
 /* Which options occurred, where that matters. */
 static struct {
 	bool port, seconds, rounds, window, threads, think, rate, warm_up, operations;
-	bool distribution, skew, ttl, histogram, verify;
+	bool distribution, skew, ttl, histogram, verify, prefix;
 	bool seed; /* one that the cache workload alone has */
 } given;
 
@@ -128,10 +128,18 @@ static const struct option_spec specs[] = {
 		      .metavar = "LIST"),
 
 	OPTION_STRING("keys", 'k', &args.keys,
-		      "how many keys, such as 10K or 1M (default 100K, with --cached 10K)",
+		      "how many keys, such as 10K or 1M (default 100K, with --cached 10K, and no "
+		      "more than --operations)",
 		      .metavar = "COUNT"),
-	OPTION_SIZE("key-size", 'K', &args.key_size, "bytes of a key", .min = KEY_SIZE_MIN,
-		    .max = KEY_SIZE_MAX),
+	OPTION_STRING(
+		"prefix", 0, &args.prefix,
+		"what its keys begin with (default kv-bench:, on a server of our own nothing)",
+		.metavar = "TEXT", .given = &given.prefix),
+	OPTION_FLAG("keep", 0, &args.keep,
+		    "leave the keys there, instead of removing them at the end"),
+	OPTION_SIZE("key-size", 'K', &args.key_size,
+		    "bytes of a key with its prefix (default the prefix and 16)",
+		    .min = KEY_SIZE_MIN, .max = KEY_SIZE_MAX),
 	OPTION_STRING("value-size", 's', &args.sizes,
 		      "bytes of a value (default 64), or several sizes: 64,1KB,64KB",
 		      .metavar = "SIZE,..."),
@@ -172,7 +180,7 @@ static const struct option_spec specs[] = {
 	OPTION_FLAG("cached", 0, &args.cached,
 		    "get every key before anything is measured, so that all places are known"),
 	OPTION_FLAG("no-fill", 'n', &args.no_fill,
-		    "all keys are there already, by an earlier run with the same sizes"),
+		    "all keys are there already, by an earlier run with --keep and the same sizes"),
 	OPTION_STRING("cpus", 'C', &args.cpus,
 		      "cores that the threads are pinned to, in this order; the default pins "
 		      "nobody, with --compare to all but the servers' core",
@@ -228,14 +236,16 @@ static const struct options_program program = {
 	.spec_count = OPTIONS_COUNT(specs),
 	.arguments = "[OPERATION...]",
 	.max_arguments = OPTIONS_UNLIMITED,
-	.examples = "It overwrites keys of 16 hexadecimal digits on that server.\n"
-		    "examples:\n"
-		    "  kv-bench                                  six operations, in seconds\n"
-		    "  kv-bench --workload b --seconds 10\n"
-		    "  kv-bench -u tcp://10.0.0.5 -W a -c 4 -w 16 --rate 100K\n"
-		    "  kv-bench get put -s 64,1KB,64KB --plot sizes.png\n"
-		    "  kv-bench --compare redis,memcached\n"
-		    "exit codes: 0 done, 1 failed or with errors, 2 wrong usage\n",
+	.examples =
+		"On a server that it did not start its keys begin with kv-bench: and are removed\n"
+		"at the end, also after Ctrl-C. If that server is full, its own keys are evicted.\n"
+		"examples:\n"
+		"  kv-bench                                  six operations, in seconds\n"
+		"  kv-bench --workload b --seconds 10\n"
+		"  kv-bench -u tcp://10.0.0.5 -W a -c 4 -w 16 --rate 100K\n"
+		"  kv-bench get put -s 64,1KB,64KB --plot sizes.png\n"
+		"  kv-bench --compare redis,memcached\n"
+		"exit codes: 0 done, 1 failed or with errors, 2 wrong usage\n",
 };
 
 /* ------------------------------------------------------------------------------------------
@@ -557,6 +567,17 @@ static void share_cores(struct config *config)
 			config->cpus[config->cpu_count++] = cpu;
 }
 
+/* No more keys than operations are asked for. */
+static uint64_t count_keys(bool is_cache)
+{
+	uint64_t keys = is_cache ? CACHE_KEYS : args.cached ? CACHED_KEYS : DEFAULT_KEYS;
+	uint64_t operations = given.operations ? parse_count("operations", args.operations) : keys;
+
+	if (*args.keys)
+		return parse_count("keys", args.keys);
+	return operations < keys ? operations : keys;
+}
+
 static void name_server(struct config *config)
 {
 	const char *url = named_address();
@@ -614,11 +635,10 @@ void bench_parse(int argc, char **argv, struct config *config)
 	if (is_cache && !given.threads && args.threads == 1)
 		args.threads = CACHE_THREADS;
 	*config = (struct config){
-		.keys = *args.keys    ? parse_count("keys", args.keys)
-			: is_cache    ? CACHE_KEYS
-			: args.cached ? CACHED_KEYS
-				      : DEFAULT_KEYS,
+		.keys = count_keys(is_cache),
 		.key_size = args.key_size,
+		.prefix = given.prefix ? args.prefix : NULL,
+		.keep = args.keep,
 		.duration_ns = args.seconds,
 		.batch = (unsigned)args.batch,
 		.window = (unsigned)args.window,

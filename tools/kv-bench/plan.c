@@ -13,6 +13,7 @@
 
 #define EAGER_VALUE 4096u /* longer ones gain nothing from a window */
 #define FILL_WINDOW 32
+#define PREFIX	    "kv-bench:"
 
 const char *const loop_names[] = {
 	[LOOP_GET] = "get",
@@ -129,6 +130,23 @@ void plan_only(struct pass *pass, enum op only)
 double plan_share(const struct pass *pass, enum op op)
 {
 	return pass->weights[op] - (op ? pass->weights[op - 1] : 0);
+}
+
+enum rmr_status plan_keys(struct config *config)
+{
+	size_t least;
+
+	if (!config->prefix)
+		config->prefix = config->spawn ? "" : PREFIX;
+	least = strlen(config->prefix) + KEY_SIZE_MIN;
+	if (!config->key_size)
+		config->key_size = least;
+	if (config->key_size < least)
+		return error_set(RMR_INVALID,
+				 "--key-size %zu: a key is '%s' and %u digits, %zu bytes at least: "
+				 "ask for more, or for a shorter --prefix",
+				 config->key_size, config->prefix, KEY_SIZE_MIN, least);
+	return RMR_OK;
 }
 
 struct pass plan_fill(const struct config *config)

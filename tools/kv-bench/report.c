@@ -99,6 +99,7 @@ static void print_json(const struct config *config, const struct row *row)
 	print_json_text("workload", config->workload);
 	print_json_text("op", row->op);
 	print_json_text("path", row->path);
+	print_json_text("server", config->server);
 	print_json_text("provider", provider);
 	print_json_text("transport", row->transport);
 	printf("\"keys\": %llu, \"key_size\": %zu, \"value_size\": %zu, \"clients\": %u, "
@@ -233,8 +234,8 @@ void report_heading(const struct config *config, const struct pass *pass, const 
 		add(text, &used, ", window %u", pass->window);
 	if (pass && pass->rate > 0)
 		add(text, &used, ", %.6g operations a second due", pass->rate);
-	add(text, &used, "; %sby %s", config->contestant_count > 1 ? "remora " : "",
-	    row->transport);
+	add(text, &used, "; %s%s by %s", config->contestant_count > 1 ? "remora: " : "",
+	    config->server, row->transport);
 	if (has_headings)
 		printf("\n");
 	has_headings = true;

@@ -27,6 +27,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "bench.h"
+#include "common/flag_words.h"
 
 #define MEBIBYTE      (UINT64_C(1) << 20)
 #define LEAST_MEMORY  (256 * MEBIBYTE)
@@ -195,18 +196,49 @@ static enum rmr_status spawn_ours(struct config *config)
 	return RMR_OK;
 }
 
-/* Whether a server answers where no other was named. */
-static bool is_there(const struct config *config)
+/* Looks for a server where none was named. Without one, one is spawned, which is said. A server
+ * that is there and refuses us is a failure: another one must not be measured in its place. */
+static enum rmr_status look_around(struct config *config)
 {
 	kv_client_options_t options = config->options;
+	enum rmr_status status = RMR_OK;
 	kv_client_t *client;
-	bool there;
+	int found;
 
 	options.connect_timeout_ms = 1000;
 	client = kv_client_create_with(CONN_MODE_AUTO, &options);
-	there = client && kv_client_connect(client, NULL, config->port) == KV_OK;
+	if (!client)
+		return error_set(RMR_NO_MEMORY, "a client");
+	found = kv_client_connect(client, NULL, config->port);
+	config->spawn = found == KV_DISCONNECTED;
+	if (config->spawn)
+		fprintf(stderr,
+			"kv-bench: no server reached at port %d: starting one for this run (-u or "
+			"-p name another): %s\n",
+			config->port, flag_words(kv_client_error(client)));
+	else if (found != KV_OK)
+		status = error_set(RMR_REFUSED,
+				   "the server at port %d: %s: %s; --spawn starts another for this "
+				   "run",
+				   config->port, kv_strerror(found),
+				   flag_words(kv_client_error(client)));
 	kv_client_destroy(client);
-	return there;
+	return status;
+}
+
+/* For people: which server it is. */
+static void name_server(struct config *config)
+{
+	const char *address = config->contestants[0].address;
+	bool is_whole = strchr(address, ':') != NULL; /* a URL, or HOST:PORT */
+
+	if (config->spawn)
+		snprintf(config->server, sizeof(config->server), "a server of its own");
+	else if (is_whole)
+		snprintf(config->server, sizeof(config->server), "%s", address);
+	else
+		snprintf(config->server, sizeof(config->server), "%s:%d",
+			 *address ? address : "localhost", config->port);
 }
 
 /* ------------------------------------------------------------------------------------------
@@ -398,14 +430,12 @@ enum rmr_status spawn_servers(struct config *config)
 {
 	enum rmr_status status = RMR_OK;
 
-	if (config->is_implicit && !config->spawn && !is_there(config)) {
-		fprintf(stderr,
-			"kv-bench: nothing listens at port %d: starting a server for this "
-			"run (-u or -p name another)\n",
-			config->port);
-		config->spawn = true;
-	}
-	if (config->spawn)
+	if (config->is_implicit && !config->spawn)
+		status = look_around(config);
+	if (status == RMR_OK)
+		status = plan_keys(config);
+	name_server(config);
+	if (status == RMR_OK && config->spawn)
 		status = spawn_ours(config);
 	for (int i = 1; status == RMR_OK && i < config->contestant_count; i++) {
 		struct contestant *contestant = &config->contestants[i];

@@ -54,6 +54,10 @@ struct store_ops {
 	 * values. NULL: the store has no scan. */
 	int (*scan)(struct store *store, unsigned count, uint64_t *bytes);
 
+	/* Deletes the first `count` keys of a block, if they are there. NULL: the store is never
+	 * anybody else's. */
+	int (*remove)(struct store *store, const struct block *block, size_t count);
+
 	/* NULL, and so are the next two: there is one call at a time. KV_AGAIN: poll first. The key
 	 * and the value of a put are the caller's again at once; the room of a get when it was
 	 * polled. */

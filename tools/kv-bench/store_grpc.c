@@ -147,6 +147,16 @@ static int scan_some(struct store *store, unsigned count, uint64_t *bytes)
 	return result_of(grpc, status);
 }
 
+static int remove_keys(struct store *store, const struct block *block, size_t count)
+{
+	struct grpc_store *grpc = grpc_of(store);
+	int status = KV_OK;
+
+	for (size_t i = 0; (status == KV_OK || status == KV_NOT_FOUND) && i < count; i++)
+		status = kv_control_delete(grpc->control, block_key(block, i), store->key_size);
+	return result_of(grpc, status == KV_NOT_FOUND ? KV_OK : status);
+}
+
 const struct store_ops store_grpc_ops = {
 	.provider = "",
 	.open = open_grpc,
@@ -156,4 +166,5 @@ const struct store_ops store_grpc_ops = {
 	.get = get_value,
 	.put = put_value,
 	.scan = scan_some,
+	.remove = remove_keys,
 };

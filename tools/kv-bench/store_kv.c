@@ -248,6 +248,42 @@ static int poll_answers(struct store *store, struct done *done, int max, int tim
 	return count;
 }
 
+/* Takes at least one answer. A key that is not there is as good as deleted. */
+static int poll_removed(struct kv_store *kv, size_t *flying)
+{
+	kv_result_t results[POLL_MAX];
+	int count = kv_client_poll(kv->client, results, POLL_MAX, -1);
+
+	if (count <= 0)
+		return count < 0 ? count : KV_TIMEOUT;
+	*flying -= (size_t)count;
+	for (int i = 0; i < count; i++)
+		if (results[i].status != KV_OK && results[i].status != KV_NOT_FOUND)
+			return results[i].status;
+	return KV_OK;
+}
+
+static int remove_keys(struct store *store, const struct block *block, size_t count)
+{
+	struct kv_store *kv = kv_of(store);
+	int status = KV_OK;
+	size_t flying = 0;
+
+	for (size_t i = 0; status == KV_OK && i < count;) {
+		status = kv_client_submit_delete(kv->client, block_key(block, i), store->key_size,
+						 i);
+		if (status == KV_OK) {
+			flying++;
+			i++;
+		} else if (status == KV_AGAIN) {
+			status = poll_removed(kv, &flying);
+		}
+	}
+	while (status == KV_OK && flying)
+		status = poll_removed(kv, &flying);
+	return result_of(kv, status);
+}
+
 const struct store_ops store_kv_ops = {
 	.provider = "",
 	.open = open_client,
@@ -257,6 +293,7 @@ const struct store_ops store_kv_ops = {
 	.get = get_value,
 	.put = put_value,
 	.scan = scan_some,
+	.remove = remove_keys,
 	.submit_get = submit_get,
 	.submit_put = submit_put,
 	.poll = poll_answers,

@@ -124,6 +124,7 @@ static enum rmr_status bench_open(struct bench *bench, const struct config *conf
 	bench->index = index;
 	bench->dice.state = (uint64_t)getpid() << 20 ^ (uint64_t)index << 44;
 	bench->block.key_size = config->key_size;
+	bench->block.prefix = config->prefix;
 	bench->room_count = rooms_of(config);
 	bench->value = malloc(size);
 	bench->room = malloc(bench->room_count * size);
