@@ -192,6 +192,12 @@ RMR_MUST_CHECK enum rmr_status rmr_region_open(struct rmr_device *device, void *
  * of a second, and then loses its connection: rmr_conn_lingers() tells. */
 void rmr_region_close(struct rmr_region *region);
 
+/* The first half of rmr_region_close(), for programs that must not wait: from now on no access
+ * begins. RMR_OK: none is under way either, and rmr_region_close() will return at once. RMR_AGAIN:
+ * a peer is inside; ask again, or close the region: that waits for the rest of the tenth of a
+ * second since the first call. */
+RMR_MUST_CHECK enum rmr_status rmr_region_revoke(struct rmr_region *region);
+
 /* COMPARE_SWAP on a word of our own region, which has RMR_ATOMIC; offset is a multiple of 8. It is
  * atomic with what peers do by this device, also where that has no RMR_CAP_ATOMIC_CPU: then its
  * adapter does it, which takes some microseconds, and the caller spins. *found becomes what was

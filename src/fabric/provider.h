@@ -173,6 +173,8 @@ struct rmr_provider {
 	 * what operations in hand refer to: for that there is region_free, called when the last
 	 * reference is gone (optional). */
 	enum rmr_status (*region_init)(struct rmr_region *region);
+	/* Optional: rmr_region_revoke. True: fini will not wait. May be called again. */
+	bool (*region_revoke)(struct rmr_region *region);
 	void (*region_fini)(struct rmr_region *region);
 	void (*region_free)(struct rmr_region *region);
 

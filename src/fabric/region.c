@@ -91,6 +91,14 @@ void region_drop(struct rmr_region *region)
 	free(region);
 }
 
+enum rmr_status rmr_region_revoke(struct rmr_region *region)
+{
+	const struct rmr_provider *provider = region->device->provider;
+
+	atomic_store(&region->closed, true);
+	return !provider->region_revoke || provider->region_revoke(region) ? RMR_OK : RMR_AGAIN;
+}
+
 void rmr_region_close(struct rmr_region *region)
 {
 	struct rmr_device *device;

@@ -260,6 +260,7 @@ struct session {
 	uint64_t completed; /* the last one that did */
 	struct session *next_touched;
 	struct session *next_over;
+	uint64_t over_deadline_ns;	    /* to leave our memory; 0: it was not looked at yet */
 	struct reply *flying, **flying_end; /* posted, in order */
 	uint32_t flying_count;
 	size_t max_reply;
@@ -312,7 +313,8 @@ void session_completed(struct session *session, uint64_t sequence);
 bool session_check(struct session *session, uint64_t now_ns);
 /* At the end of a batch. */
 void sessions_flush(struct worker *worker);
-void sessions_close_over(struct worker *worker);
+/* `waits`: also for clients that have not left our memory; else they are tried again next time. */
+void sessions_close_over(struct worker *worker, bool waits);
 
 /* Where the next reply is built. NULL: nowhere; the session is ended then. */
 struct reply *session_reply(struct session *session);

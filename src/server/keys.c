@@ -147,5 +147,5 @@ void keys_check_sessions(struct worker *worker)
 		log_info("%u client%s sent away: the key was removed", ended,
 			 ended == 1 ? "" : "s");
 	sessions_flush(worker);
-	sessions_close_over(worker);
+	sessions_close_over(worker, false);
 }

@@ -21,6 +21,7 @@
 
 #define GREETING_MS    5000
 #define LAST_WORDS_MS  1000
+#define LEAVING_MS     1000  /* to leave our memory, for a client that is over */
 #define FORGET_MS      10000 /* to forget the cells of an older epoch */
 #define SIGNALED_EVERY 16u   /* short replies */
 #define WANTED_MS      3000u /* so long somebody who got no landing buffer is thought of */
@@ -121,14 +122,33 @@ void session_end(struct session *session)
 	session->worker->over = session;
 }
 
-void sessions_close_over(struct worker *worker)
+/* Whether the client is out of our memory, so that closing does not wait for it. A client that was
+ * stopped inside, or pretends to be there, is waited for without keeping the others waiting. */
+static bool has_left(struct session *session)
 {
+	if (!session->cells || rmr_region_revoke(session->cells) == RMR_OK)
+		return true;
+	if (!session->over_deadline_ns)
+		session->over_deadline_ns = clock_deadline_ns(LEAVING_MS);
+	return clock_passed(session->over_deadline_ns);
+}
+
+void sessions_close_over(struct worker *worker, bool waits)
+{
+	struct session *inside = NULL;
+
 	while (worker->over) {
 		struct session *session = worker->over;
 
 		worker->over = session->next_over;
-		session_close(session);
+		if (waits || has_left(session)) {
+			session_close(session);
+		} else {
+			session->next_over = inside;
+			inside = session;
+		}
 	}
+	worker->over = inside;
 }
 
 /* ------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@
 #define CLOCK_EVERY   1024u /* turns between looks at the clock */
 #define CHECK_MS      1000  /* between looks at the sessions' deadlines */
 #define CHECK_SOON_MS 100   /* the same while some session has one */
+#define OVER_MS	      1	    /* between looks at clients that have not left our memory */
 #define DRAIN_MS      50    /* at the end: for what has arrived */
 
 /* ------------------------------------------------------------------------------------------
@@ -247,7 +248,7 @@ static int poll_queue(struct worker *worker, struct server_queue *queue)
 	if (worker->touched)
 		sessions_flush(worker);
 	if (worker->over)
-		sessions_close_over(worker);
+		sessions_close_over(worker, false);
 	return found;
 }
 
@@ -287,7 +288,7 @@ static void check_sessions(struct worker *worker)
 	worker->unsettled = unsettled;
 	worker->next_check_ns = now_ns + (unsettled ? CHECK_SOON_MS : CHECK_MS) * 1000000ull;
 	sessions_flush(worker);
-	sessions_close_over(worker);
+	sessions_close_over(worker, false);
 }
 
 /* ------------------------------------------------------------------------------------------
@@ -345,6 +346,8 @@ static int rest_limit_ms(const struct worker *worker)
 {
 	if (list_is_empty(&worker->sessions))
 		return -1;
+	if (worker->over)
+		return OVER_MS;
 	return worker->unsettled ? CHECK_SOON_MS : CHECK_MS;
 }
 
@@ -363,6 +366,8 @@ static void be_idle(struct worker *worker)
 		return;
 	rest(worker, rest_limit_ms(worker));
 	check_sessions(worker);
+	if (worker->over)
+		sessions_close_over(worker, false);
 	/* Whatever woke us may go on: peers who READ over tcp are served by our polling. */
 	worker->spin_since = 0;
 }
@@ -392,7 +397,7 @@ static void say_goodbye(struct worker *worker)
 			session_leave(session, KV_OK, "the server stops");
 	}
 	sessions_flush(worker);
-	sessions_close_over(worker);
+	sessions_close_over(worker, false);
 }
 
 /* Carries out what has arrived, tells everybody, and waits until they have been told. */
@@ -412,7 +417,7 @@ static void finish(struct worker *worker)
 	}
 	list_for_each (link, &worker->sessions)
 		session_end(list_entry(link, struct session, link));
-	sessions_close_over(worker);
+	sessions_close_over(worker, true);
 }
 
 void *worker_run(void *argument)

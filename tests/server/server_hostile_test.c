@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "fabric/shm/internal.h"
 #include "harness/test.h"
 #include "server/raw.h"
 #include "server/subject.h"
@@ -654,6 +655,33 @@ static void test_grants_beyond_the_limits(void)
 	end(&raw);
 }
 
+/* Clients that go while they pretend to be in the server's memory: their worker does not wait for
+ * them. Shown by one try in which the bystander is served before any of them is closed. */
+static void test_gone_while_inside(void)
+{
+	enum { CLIENTS = 10 };
+	bool seen = false;
+	struct raw raw;
+
+	begin(&raw, "shm", NULL);
+	for (int i = 0; i < 20 && !seen; i++) {
+		struct raw hostile[CLIENTS];
+
+		for (int k = 0; k < CLIENTS; k++)
+			raw_enter(&hostile[k], "shm", subject_address(&subject, "shm"), NULL);
+		for (int k = 0; k < CLIENTS; k++) {
+			atomic_store(&((struct shm_conn *)hostile[k].conn)->mine->active, 1);
+			raw_close(&hostile[k]);
+		}
+		for (int k = 0; k < 100; k++)
+			CHECK_EQ(raw_get(&bystander, "bystander", 100), KV_OK);
+		seen = subject_figure(&subject, "clients") == CLIENTS + 2;
+		subject_await(&subject, "clients", 2);
+	}
+	CHECK(seen);
+	end(&raw);
+}
+
 static const struct test tests[] = {
 	{"malformed", test_malformed},
 	{"out_of_order", test_out_of_order},
@@ -668,6 +696,7 @@ static const struct test tests[] = {
 	{"stops_while_it_is_read", test_stops_while_it_is_read},
 	{"grants_before_the_proof", test_grants_before_the_proof},
 	{"grants_beyond_the_limits", test_grants_beyond_the_limits},
+	{"gone_while_inside", test_gone_while_inside},
 	{"death", test_death},
 	{"by_chance", test_by_chance},
 };

@@ -94,6 +94,11 @@ static enum rmr_status region_init(struct rmr_region *base)
 	return RMR_OK;
 }
 
+static bool region_revoke(struct rmr_region *base)
+{
+	return rmr_region_revoke(((struct fault_region *)base)->inner) == RMR_OK;
+}
+
 static void region_fini(struct rmr_region *base)
 {
 	struct fault_region *region = (struct fault_region *)base;
@@ -249,6 +254,7 @@ const struct rmr_provider fault_provider = {
 	.device_init = device_init,
 	.device_fini = device_fini,
 	.region_init = region_init,
+	.region_revoke = region_revoke,
 	.region_fini = region_fini,
 	.region_free = region_free,
 	.region_export = fault_region_export,

@@ -8,17 +8,19 @@
  *	initiator				owner
  *	active = 1				key = 0
  *	if key is not mine: stop		wait until active is 0, for each peer
- *	access
+ *	access					  that the region was exported to
  *	active = 0
  *
  * The first two steps of each side are sequentially consistent: at least one side sees the other's
  * store. Either the initiator sees that the key is gone and does nothing, or the owner sees that an
  * access is under way and waits for its end. Large transfers are made in pieces, each with this
  * protocol, so that the wait is short. A peer that does not leave in time was stopped in the
- * middle, or is hostile: it is waited for once, and then loses its connection.
+ * middle, or is hostile: it is waited for once, and then loses its connection. The owner waits
+ * without the device's lock, so that nothing else of the device waits with it; and who cannot wait
+ * at all asks again and again (rmr_region_revoke).
  *
- * The initiator's own memory is guarded the same way: a work that waited in the FIFO may find its
- * region closed by another thread, which waits for our `active` as well.
+ * The initiator's own memory is guarded the same way: a work may find its region closed by another
+ * thread, which waits for our `active` as well. That one always ends, so it has no limit.
  *
  * The last store is sequentially consistent too after a WRITE: the data must have left the store
  * buffer before the completion says that it is placed. (An atomic instruction has seen to that.)
@@ -29,12 +31,15 @@
 #include <sched.h>
 #include <string.h>
 #include <sys/uio.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "fabric/shm/internal.h"
 
 #define QUIESCE_LIMIT_MS 100
+#define SPINS		 64 /* looks at a peer before we give it the processor, and again so many */
+#define NAP_NS		 100000		   /* between further looks */
 #define PIECE		 ((size_t)1 << 20) /* moved between two looks at the key */
 
 static bool may(const struct shm_remote *remote, const struct rmr_work *work)
@@ -192,18 +197,6 @@ void shm_leave_own(struct shm_conn *conn)
 	atomic_store_explicit(&conn->mine->active, 0, memory_order_release);
 }
 
-/* Has the connection been seen with nobody in the other's memory? A dead peer is in none. */
-static bool is_quiet(struct shm_conn *conn, int round)
-{
-	if (!conn->quiet)
-		conn->quiet =
-			(atomic_load(&conn->theirs->active) == 0 &&
-			 atomic_load(&conn->mine->active) == 0) ||
-			(round % 1000 == 999 && conn->peer_pidfd >= 0 && process_is_dead(conn));
-	/* Relaxed: the owner's poll acts on it some time later. */
-	return conn->quiet || atomic_load_explicit(&conn->stuck, memory_order_relaxed);
-}
-
 bool shm_conn_lingers(const struct rmr_conn *base, int *process)
 {
 	const struct shm_conn *conn = (const struct shm_conn *)base;
@@ -217,31 +210,91 @@ bool shm_conn_lingers(const struct rmr_conn *base, int *process)
 	return true;
 }
 
-/* Looks at all connections in turn, so that each has all the time to leave, however many do not. */
-void shm_access_quiesce(struct shm_device *device)
+/* ------------------------------------------------------------------------------------------
+ * The end of access to a region
+ */
+
+static bool bit_is_set(const uint64_t *bits, uint32_t index)
 {
-	uint64_t deadline_ns = clock_deadline_ns(QUIESCE_LIMIT_MS);
-	bool all_quiet = false, late = false;
+	return bits[index / 64] >> index % 64 & 1;
+}
+
+static void set_bit(uint64_t *bits, uint32_t index, bool value)
+{
+	uint64_t bit = (uint64_t)1 << index % 64;
+
+	bits[index / 64] = value ? bits[index / 64] | bit : bits[index / 64] & ~bit;
+}
+
+void shm_access_exported(struct shm_conn *conn, uint32_t index)
+{
+	struct shm_device *device = (struct shm_device *)conn->base.queue->device;
 
 	pthread_mutex_lock(&device->lock);
-	list_for_each (link, &device->conns)
-		list_entry(link, struct shm_conn, device_link)->quiet = false;
-	for (int round = 0; !all_quiet; round++) {
-		all_quiet = true;
-		late = round > 1000 && clock_passed(deadline_ns);
-		list_for_each (link, &device->conns) {
-			struct shm_conn *conn = list_entry(link, struct shm_conn, device_link);
+	set_bit(conn->exported, index, true);
+	pthread_mutex_unlock(&device->lock);
+}
 
-			if (is_quiet(conn, round))
-				continue;
-			all_quiet = false;
-			if (late)
-				atomic_store_explicit(&conn->stuck, true, memory_order_relaxed);
-		}
-		if (round < 1000)
-			cpu_relax();
-		else
-			sched_yield();
+/* The peer may be in the region. Not if it is dead, or was found not to leave before. */
+static bool peer_is_inside(const struct shm_conn *conn)
+{
+	/* Relaxed: the owner's poll acts on `stuck` some time later. */
+	return atomic_load(&conn->theirs->active) != 0 &&
+	       !atomic_load_explicit(&conn->stuck, memory_order_relaxed) &&
+	       !(conn->peer_pidfd >= 0 && process_is_dead(conn));
+}
+
+void shm_access_revoke(struct shm_device *device, struct shm_region *region)
+{
+	region->deadline_ns = clock_deadline_ns(QUIESCE_LIMIT_MS);
+	/* Sequentially consistent, as is the load of `active` that follows: see above. */
+	atomic_store(&device->table[region->index].key, 0);
+	pthread_mutex_lock(&device->lock);
+	list_for_each (link, &device->conns) {
+		struct shm_conn *conn = list_entry(link, struct shm_conn, device_link);
+
+		set_bit(conn->in_own, region->index, atomic_load(&conn->mine->active) != 0);
 	}
 	pthread_mutex_unlock(&device->lock);
+}
+
+bool shm_access_is_over(struct shm_device *device, struct shm_region *region)
+{
+	bool late = clock_passed(region->deadline_ns), over = true;
+	uint32_t index = region->index;
+
+	pthread_mutex_lock(&device->lock);
+	list_for_each (link, &device->conns) {
+		struct shm_conn *conn = list_entry(link, struct shm_conn, device_link);
+
+		/* Seen outside once is enough: the key is gone, it does not come in again. */
+		if (bit_is_set(conn->exported, index) && !peer_is_inside(conn))
+			set_bit(conn->exported, index, false);
+		if (bit_is_set(conn->in_own, index) && atomic_load(&conn->mine->active) == 0)
+			set_bit(conn->in_own, index, false);
+		if (bit_is_set(conn->exported, index) && late && region->closing) {
+			atomic_store_explicit(&conn->stuck, true, memory_order_relaxed);
+			set_bit(conn->exported, index, false);
+		}
+		over &= !bit_is_set(conn->exported, index) && !bit_is_set(conn->in_own, index);
+	}
+	pthread_mutex_unlock(&device->lock);
+	return over;
+}
+
+void shm_access_quiesce(struct shm_device *device, struct shm_region *region)
+{
+	static const struct timespec nap = {.tv_nsec = NAP_NS};
+
+	region->closing = true;
+	for (int round = 0; !shm_access_is_over(device, region); round++) {
+		if (round < SPINS) {
+			for (int i = 0; i < 32; i++)
+				cpu_relax();
+		} else if (round < 2 * SPINS) {
+			sched_yield();
+		} else {
+			nanosleep(&nap, NULL);
+		}
+	}
 }

@@ -73,6 +73,7 @@ const struct rmr_provider shm_provider = {
 	.device_init = device_init,
 	.device_fini = device_fini,
 	.region_init = shm_region_init,
+	.region_revoke = shm_region_revoke,
 	.region_fini = shm_region_fini,
 	.region_export = shm_region_export,
 	.remote_init = shm_remote_init,

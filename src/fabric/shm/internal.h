@@ -42,6 +42,8 @@ struct shm_region {
 	struct rmr_region base;
 	uint32_t index; /* in the device's table */
 	uint64_t key;
+	uint64_t deadline_ns; /* for peers to leave it; 0: it is open */
+	bool closing;	      /* peers that do not leave lose their connection */
 };
 
 struct shm_queue {
@@ -121,7 +123,9 @@ struct shm_conn {
 	uint64_t *granted;     /* arena ids the peer was given */
 	uint32_t granted_count, granted_room;
 
-	bool quiet;	   /* in shm_access_quiesce, under the device's lock */
+	/* A bit for each region, under the device's lock: the peer was given it, and may be in it;
+	 * we ourselves may be in it, while it is being closed. */
+	uint64_t exported[SHM_MAX_REGIONS / 64], in_own[SHM_MAX_REGIONS / 64];
 	atomic_bool stuck; /* the peer did not leave our memory when asked to: see access.c */
 	bool peer_gone;	   /* the socket has ended: drain the ring, then report */
 	enum rmr_status gone_status;
@@ -174,6 +178,7 @@ enum rmr_status shm_connect(struct rmr_conn *base, const char *address, uint64_t
 /* region.c */
 enum rmr_status shm_region_init(struct rmr_region *base);
 void shm_region_fini(struct rmr_region *base);
+bool shm_region_revoke(struct rmr_region *base);
 enum rmr_status shm_region_export(struct rmr_region *base, struct rmr_conn *conn,
 				  struct descriptor_wire *wire);
 enum rmr_status shm_remote_init(struct rmr_remote *base, const struct descriptor_wire *wire);
@@ -202,8 +207,14 @@ bool shm_enter_own(struct shm_conn *conn, const struct rmr_region *mine);
 void shm_leave_own(struct shm_conn *conn);
 /* Whether the peer did not leave our memory in time, and its process is not known to be dead. */
 bool shm_conn_lingers(const struct rmr_conn *base, int *process);
-/* Waits until no peer of the device accesses memory: called after a region's key was cleared. */
-void shm_access_quiesce(struct shm_device *device);
+/* The region with this index was exported to the peer. */
+void shm_access_exported(struct shm_conn *conn, uint32_t index);
+/* Ends a region: no access to it begins any more. */
+void shm_access_revoke(struct shm_device *device, struct shm_region *region);
+/* Whether none is under way either. Any thread; does not wait. */
+bool shm_access_is_over(struct shm_device *device, struct shm_region *region);
+/* Waits for that; peers that do not leave by the region's deadline are stuck. */
+void shm_access_quiesce(struct shm_device *device, struct shm_region *region);
 
 /* conn.c */
 /* Makes our segment and what else an end needs. Whatever it returns, shm_conn_fini is legal. */

@@ -46,14 +46,23 @@ enum rmr_status shm_region_init(struct rmr_region *base)
 	return RMR_OK;
 }
 
+bool shm_region_revoke(struct rmr_region *base)
+{
+	struct shm_region *region = (struct shm_region *)base;
+	struct shm_device *device = (struct shm_device *)base->device;
+
+	if (region->deadline_ns == 0)
+		shm_access_revoke(device, region);
+	return shm_access_is_over(device, region);
+}
+
 void shm_region_fini(struct rmr_region *base)
 {
 	struct shm_region *region = (struct shm_region *)base;
 	struct shm_device *device = (struct shm_device *)base->device;
 
-	/* Sequentially consistent, as is the load of `active` that follows: see access.c. */
-	atomic_store(&device->table[region->index].key, 0);
-	shm_access_quiesce(device);
+	if (!shm_region_revoke(base))
+		shm_access_quiesce(device, region);
 	pthread_mutex_lock(&device->lock);
 	device->free_indexes[device->free_count++] = (uint16_t)region->index;
 	pthread_mutex_unlock(&device->lock);
@@ -73,6 +82,7 @@ enum rmr_status shm_region_export(struct rmr_region *base, struct rmr_conn *base
 	wire->key = region->key;
 	wire->word[0] = region->index;
 	wire->word[1] = tag_of(region->key, region->index, conn->my_secret);
+	shm_access_exported(conn, region->index);
 	return base->arena ? shm_grant(conn, base->arena) : RMR_OK;
 }
 
