@@ -14,8 +14,11 @@
  *	kv_client_destroy(client);
  *
  * Keys have 1 to 4096 bytes, values 0 bytes to the size of the server's memory; both may hold any
- * bytes. Every value has a version, a number that no other value of the server ever had; a key's
- * new version is above the one it replaces.
+ * bytes. Every value has a version, a number that no other value of the server ever had. The
+ * versions of a key only grow, also when it was deleted, expired or evicted in between. A server
+ * that starts begins at the time of day, so they also grow when a server is restarted, unless the
+ * host's clock was set back. A client that finds another server at the same place does not let it
+ * compare versions of the one before: cas and delete_version end with KV_CAS_FAILED then.
  *
  * Where it is faster the client reads the server's memory by itself, without the server's doing
  * anything; where it is not, it asks. Either way the answer is the same: operations on a key are

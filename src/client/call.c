@@ -98,6 +98,7 @@ int call_begin(struct kv_client *client, unsigned op, const void *key, size_t ke
 	call->start = call_ask;
 	call->order = client->next_order++;
 	call->deadline_ns = deadline_ns;
+	call->instance = client->version_instance ? client->version_instance : client->instance;
 	call->path = KV_PATH_INLINE;
 	call->request.op = (uint8_t)op;
 	call->is_change = kv_op_changes(op);
@@ -226,6 +227,34 @@ int client_lost(struct kv_client *client)
 			   client->link->reason);
 }
 
+/* Whether the request is to be carried out only if the key has a certain version. */
+static bool has_version(const struct kv_request *request)
+{
+	switch (request->op) {
+	case KV_OP_PUT:
+	case KV_OP_PUT_BEGIN:
+	case KV_OP_PUT_PULL:
+	case KV_OP_DELETE:
+		return request->version != 0;
+	default:
+		return false;
+	}
+}
+
+/*
+ * A version is one of a store. On a link to another store, whose versions may by bad luck be the
+ * same (its host's clock was set back), the request is sent with a version that no value has. Then
+ * the server does nothing, and answers what it answers to a version that is not the current one,
+ * with all that is known of the current one. Checking it here is as good as letting the server do
+ * it: a connection leads to one store for as long as it lives.
+ */
+static void check_version(const struct link *link, struct call *call)
+{
+	if (call->instance && call->instance != link->welcome.instance &&
+	    has_version(&call->request))
+		call->request.version = KV_NO_VERSION;
+}
+
 /* The request has the link's next id, by which the reply finds the call. */
 static void give_id(struct kv_client *client, struct call *call)
 {
@@ -253,6 +282,7 @@ static int take_id(struct kv_client *client, struct call *call)
 		if (link->is_lost)
 			return client_lost(client);
 	}
+	check_version(link, call);
 	give_id(client, call);
 	return KV_OK;
 }

@@ -189,7 +189,8 @@ struct call {
 	call_take_fn take;
 	call_read_fn read_done;
 	struct kv_request request;
-	uint64_t hash; /* of the key; 0 if it has none */
+	uint64_t instance; /* of the store that the request's version came from; 0: not known */
+	uint64_t hash;	   /* of the key; 0 if it has none */
 	const uint8_t *key;
 	const void *source; /* PUT: the value, until it is sent */
 	void *value;	    /* GET: where it shall go */
@@ -250,7 +251,10 @@ struct kv_client {
 	bool was_connected;
 	uint64_t retry_ns; /* do not try to connect again before */
 	uint32_t backoff_ms;
-	uint64_t instance; /* of the store that locations are of */
+	uint64_t instance; /* of the store that locations are of: the present or the last link's */
+	/* Of the store that the version of the operation under way came from; 0: that of `instance`
+	 * when a call begins. */
+	uint64_t version_instance;
 
 	struct call *calls;  /* the window */
 	uint32_t window;     /* of the options, and CLIENT_SPARE more */

@@ -308,6 +308,7 @@ static int update_until_alone(struct kv_client *client, const void *key, size_t 
 		size_t length = 0, new_length = 0;
 		const void *new_value = NULL;
 		kv_info_t current = {0};
+		uint64_t instance;
 		void *value = NULL;
 		int status =
 			kv_client_get_alloc(client, key, key_length, &value, &length, &current);
@@ -317,6 +318,9 @@ static int update_until_alone(struct kv_client *client, const void *key, size_t 
 		else if (status != KV_OK)
 			return status;
 		options.version = current.version;
+		/* If the put has to be sent to another store it fails, and all begins again. (If
+		 * the key was absent, what is put is right for a key that is absent there.) */
+		instance = client->instance;
 		/* What lives on under the same key keeps its time to live. */
 		options.ttl_ms = current.ttl_ms;
 		status = fn(context, value, length, &new_value, &new_length);
@@ -324,8 +328,10 @@ static int update_until_alone(struct kv_client *client, const void *key, size_t 
 			free(value);
 			return status;
 		}
+		client->version_instance = instance;
 		status = kv_client_put_with(client, key, key_length, new_value, new_length,
 					    &options, info);
+		client->version_instance = 0;
 		free(value);
 		if (status != KV_EXISTS && status != KV_CAS_FAILED && status != KV_NOT_FOUND)
 			return status;

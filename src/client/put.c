@@ -407,7 +407,7 @@ static int put(struct kv_client *client, const void *key, size_t key_length, con
 int kv_client_put_with(kv_client_t *client, const void *key, size_t key_length, const void *value,
 		       size_t value_length, const kv_put_options_t *options, kv_info_t *info)
 {
-	uint64_t outer_ns;
+	uint64_t outer_ns, outer_instance = client->version_instance;
 	int status;
 
 	if (!key_is_right(key, key_length))
@@ -424,7 +424,11 @@ int kv_client_put_with(kv_client_t *client, const void *key, size_t key_length, 
 		outer_ns = client_begin_operation(client);
 	else
 		outer_ns = client_begin_connecting(client);
+	/* All its calls, whichever link they are made on. */
+	if (!outer_instance)
+		client->version_instance = client->instance;
 	status = put(client, key, key_length, value, value_length, options, info);
+	client->version_instance = outer_instance;
 	client_end_operation(client, outer_ns);
 	return status;
 }

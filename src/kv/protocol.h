@@ -225,6 +225,8 @@ struct kv_reply {
 };
 
 #define KV_NO_CELL UINT64_MAX
+/* A version that no value ever has. In a request: one that is not the current one. */
+#define KV_NO_VERSION UINT64_MAX
 
 /* A place that was read. */
 struct kv_touch {

@@ -104,6 +104,15 @@ struct index_lock index_lock_bucket(struct index *index, uint64_t number);
 /* A hint to the processor that the bucket of this hash will be locked. */
 void index_prefetch(const struct index *index, uint64_t hash);
 
+/* Which bucket of its segment it is: the last SEGMENT_BITS bits of its number. */
+static inline unsigned index_place_in_segment(const struct index *index,
+					      const struct index_lock *lock)
+{
+	uint64_t offset = (uint64_t)((const uint8_t *)lock->bucket - index->memory);
+
+	return offset / BUCKET_SIZE % SEGMENT_BUCKETS;
+}
+
 enum index_growth {
 	INDEX_GREW,
 	INDEX_BUSY,    /* another thread is at it */

@@ -11,6 +11,7 @@
  *	span, slab	places for items; slab_drain: emptying spans
  *	index		buckets as writers see them; index_grow: splitting them
  *	life		an item's birth and end, with all that goes with it
+ *	version		the numbers that items get
  *	get, put, expire, counter, scan		operations
  *	evict, room	making room: one item of a class; whole spans and runs
  *	store		create, destroy, workers; restore; stats, and store_is_valid
@@ -32,7 +33,7 @@
 #include "store/slab.h"
 #include "store/store.h"
 
-/* Versions that a worker takes at once. */
+/* Versions that a worker takes at once, at most. A power of two. */
 #define VERSION_BLOCK 64u
 /* A worker tells the store of its keys when they have changed by so many. */
 #define KEYS_BLOCK 16
@@ -53,8 +54,8 @@ struct worker_stats {
 struct store_worker {
 	struct store *store;
 	unsigned number;
-	uint64_t next_version;
-	uint64_t version_end;
+	/* The versions that it has taken and not given out yet, and how many it took. */
+	uint64_t next_version, version_end, version_block;
 	_Atomic int64_t keys; /* added less removed, that the store was not told of */
 	struct worker_stats stats;
 	struct slab_worker slab;
@@ -95,6 +96,8 @@ struct store {
 	uint64_t max_item; /* the longest that can ever fit */
 
 	_Alignas(64) _Atomic int64_t keys; /* but for what workers did not tell yet */
+	/* For each place in a segment of buckets: the highest version that left one (version.c). */
+	_Alignas(64) _Atomic uint64_t removed[SEGMENT_BUCKETS];
 	struct page_pool pool;
 	struct slab slab;
 	struct index index;
@@ -198,8 +201,24 @@ static inline bool heat_down(const struct store *store, uint64_t offset)
 	return now == 0;
 }
 
+/* version.c */
+
+/* Lets a new or restored store begin at the time of day, or where its memory says if that is above;
+ * and above a version that was found in its memory. */
+void version_start(struct store *store);
+void version_start_above(struct store *store, uint64_t version);
+
+/* A version above this one. */
+uint64_t version_next(struct store_worker *worker, uint64_t above);
+
+/* No item that ever left this locked bucket, or one that it was split from, had a version above
+ * this. */
+uint64_t version_removed(struct store *store, const struct index_lock *lock);
+
+/* An item with this version leaves the locked bucket for good. */
+void version_note_removed(struct store *store, const struct index_lock *lock, uint64_t version);
+
 /* store.c */
-uint64_t worker_next_version(struct store_worker *worker, uint64_t above);
 void worker_count_key(struct store_worker *worker, int change);
 
 /* life.c */

@@ -233,7 +233,9 @@ struct item {
 
 static_assert(sizeof(struct item) == 32, "layout");
 
-#define ITEM_MAX_VERSION ((uint64_t)1 << 62) /* more were never given out */
+/* Versions are below this (version.c): 53 bits, which a double holds, too, and which leave room for
+ * the number of a node below them. */
+#define ITEM_MAX_VERSION ((uint64_t)1 << 53)
 #define ITEM_PENDING	 ((uint64_t)1 << 63) /* of the version */
 #define ITEM_EXPIRY_MASK (((uint64_t)1 << 48) - 1)
 #define ITEM_MAX_VALUE	 (((uint64_t)1 << 40) - 1)

@@ -93,8 +93,10 @@ void life_end(struct store_worker *worker, struct index_lock *lock, const struct
 	struct store *store = worker->store;
 	struct item *item = slot_item(store, slot);
 	uint64_t size = item_size_of(item_get_lengths(item));
-	bool is_free = life_kill(worker, item);
+	bool is_free;
 
+	version_note_removed(store, lock, item_version(item));
+	is_free = life_kill(worker, item);
 	index_remove(&store->index, lock, slot);
 	index_unlock(lock);
 	worker_count_key(worker, -1);

@@ -133,14 +133,15 @@ static bool swing(struct store_worker *worker, const struct store_draft *draft,
 		struct item *item = slot_item(store, old);
 
 		heat = heat_get(store, slot_offset(old->slot));
-		item_publish(draft->item, offset, worker_next_version(worker, item_version(item)),
-			     expiry, body_hash, true);
+		item_publish(draft->item, offset, version_next(worker, item_version(item)), expiry,
+			     body_hash, true);
 	} else {
 		/* The other order would do as well, as long as nobody is answered. This one needs
 		 * no way back when there is no slot: readers see a locked bucket. */
 		if (!index_add(&store->index, lock, slot))
 			return false;
-		item_publish(draft->item, offset, worker_next_version(worker, 0), expiry, body_hash,
+		item_publish(draft->item, offset,
+			     version_next(worker, version_removed(store, lock)), expiry, body_hash,
 			     false);
 	}
 	heat_set(store, offset, heat);

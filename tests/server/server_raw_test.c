@@ -39,7 +39,7 @@ static void put_get_delete(const char *by)
 	CHECK_EQ(raw_get(&raw, "key", 100), KV_NOT_FOUND);
 	CHECK_EQ(raw_put(&raw, "key", "value", 5), KV_OK);
 	version = raw.reply.header.version;
-	CHECK_EQ(version, 1);
+	CHECK(version > 0);
 	CHECK(raw.reply.header.offset > 0);
 	CHECK(raw.reply.header.server_time_ms > 0);
 	CHECK_EQ(raw_get(&raw, "key", 100), KV_OK);

@@ -300,55 +300,6 @@ static void test_draft_conditions(void)
 	test_store_close(&test);
 }
 
-/* ------------------------------------------------------------------------------------------
- * Versions
- */
-
-static void test_versions(void)
-{
-	enum { COUNT = 20000, WORKERS = 5 };
-	struct store_worker *workers[WORKERS];
-	struct test_store test;
-	uint64_t last[50] = {0};
-	bool *used = calloc(COUNT * 70, sizeof(*used));
-	struct test_rng rng;
-	struct store_info info;
-
-	CHECK(used);
-	test_rng_init(&rng, 1);
-	test_store_open(&test, 8 * MIB, STORE_REJECT);
-	CHECK_EQ(put_text(test.worker, "0", "", &info), STORE_OK);
-	CHECK_EQ(info.version, 1);
-	used[1] = true;
-	last[0] = 1;
-	for (int i = 0; i < WORKERS; i++)
-		CHECK_OK(store_worker_open(test.store, &workers[i]));
-	for (int i = 0; i < COUNT; i++) {
-		unsigned key = (unsigned)test_rng_below(&rng, 50);
-		struct store_worker *worker = workers[test_rng_below(&rng, WORKERS)];
-		char text[8];
-
-		snprintf(text, sizeof(text), "%u", key);
-		if (test_rng_below(&rng, 4) == 0) {
-			CHECK_EQ(store_delete(worker, text, strlen(text), 0, NULL),
-				 last[key] ? STORE_OK : STORE_NOT_FOUND);
-			last[key] = 0;
-			continue;
-		}
-		CHECK_EQ(put_text(worker, text, "", &info), STORE_OK);
-		/* Above the one it replaces, whoever put that, and never seen before. */
-		CHECK(info.version > last[key] && info.version < COUNT * 70);
-		CHECK(!used[info.version]);
-		used[info.version] = true;
-		last[key] = info.version;
-	}
-	for (int i = 0; i < WORKERS; i++)
-		store_worker_close(workers[i]);
-	test_store_check(&test);
-	free(used);
-	test_store_close(&test);
-}
-
 /* One thread alone: nothing for the thread sanitizer, which takes its time. */
 #define SLOW_IN_TSAN (TEST_HAS_TSAN ? TEST_SLOW : 0)
 
@@ -360,7 +311,6 @@ static const struct test tests[] = {
 	{"draft", test_draft},
 	{"draft_aborted", test_draft_abort},
 	{"draft_conditions", test_draft_conditions},
-	{"versions", test_versions},
 };
 
 int main(int argc, char **argv)
