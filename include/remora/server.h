@@ -93,11 +93,16 @@ int kv_server_check(const kv_server_options_t *options);
 int kv_server_create(const kv_server_options_t *options, kv_server_t **server);
 
 /* Listens, and serves from now on. A server that was stopped can be started again: it has kept its
- * keys and values. */
+ * keys and values.
+ *
+ * At an address that was named (a port, the name of a shm socket) it takes its first client 120 ms
+ * after it began to listen, and returns then: by that time no client of a server that was killed at
+ * the same address answers from that one's memory any more. With a port that is picked there is no
+ * such wait. */
 int kv_server_start(kv_server_t *server);
 
-/* Takes no new clients, finishes requests that have arrived, tells the clients, and ends all
- * threads. Legal when not started. */
+/* Takes no new clients, finishes requests that have arrived, tells the clients, ends all threads,
+ * and gives its addresses back. Legal when not started. */
 void kv_server_stop(kv_server_t *server);
 
 /* Stops it if need be. Legal on NULL. */

@@ -7,6 +7,7 @@
 
 #include <limits.h>
 #include <stdatomic.h>
+#include <sys/stat.h>
 
 #define CALIBRATION_NS 1000000u
 #define ANCHOR_US      1000
@@ -31,6 +32,17 @@ int clock_remaining_ms(uint64_t deadline_ns)
 int clock_quick_remaining_ms(uint64_t deadline_ns)
 {
 	return deadline_ns == CLOCK_NEVER ? -1 : remaining_ms(clock_quick_ns(), deadline_ns);
+}
+
+uint64_t clock_namespace(void)
+{
+	struct stat stat_of;
+
+	/* The number of the file is the namespace's. A process cannot change its own. */
+	if (stat("/proc/self/ns/time", &stat_of) == 0)
+		return stat_of.st_ino;
+	/* Kernels before 5.6 have no time namespaces: all clocks are one. */
+	return stat("/proc/self/ns", &stat_of) == 0;
 }
 
 #if defined(__x86_64__)

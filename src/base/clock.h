@@ -107,6 +107,10 @@ static inline uint64_t clock_quick_ns(void)
 /* As clock_remaining_ms(), by clock_quick_ns(). */
 int clock_quick_remaining_ms(uint64_t deadline_ns);
 
+/* Which clock this process's CLOCK_MONOTONIC is: two processes of a host for which this is the same
+ * number see the same times. 0: it cannot be told (no /proc). */
+uint64_t clock_namespace(void);
+
 /* Tells the processor that this is a spin loop: saves power, and lets the other hyperthread run. */
 static inline void cpu_relax(void)
 {

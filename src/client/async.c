@@ -345,14 +345,32 @@ static int run_batch(struct kv_client *client, struct batch *batch)
 	return batch->statuses ? KV_OK : batch->first_failure;
 }
 
+/* Settles one key of a batch that was looked up in mapped memory. */
+static void settle_mapped(struct kv_client *client, struct batch *batch, size_t at,
+			  enum reader_status status, const struct reader_item *item)
+{
+	client->totals.operations[KV_PATH_MAPPED]++;
+	if (status != READER_MISS)
+		batch->rooms[at] = item_value_length(item->lengths);
+	if (status == READER_FOUND)
+		client_touch(client, item->offset, item->version);
+	settle(batch, at,
+	       status == READER_FOUND	  ? KV_OK
+	       : status == READER_NO_ROOM ? KV_BUFFER_TOO_SMALL
+					  : KV_NOT_FOUND);
+}
+
 /* All at once from mapped memory, as far as that goes: their cache misses overlap. Returns how many
- * of the first ones were done. */
+ * of the first ones were done. They are settled only when all were copied, and the server is known
+ * to have lived then. */
 static size_t get_group(struct kv_client *client, struct batch *batch, size_t begin)
 {
 	const struct bucket *buckets[PREFETCH_GROUP];
+	enum reader_status statuses[PREFETCH_GROUP];
+	struct reader_item items[PREFETCH_GROUP];
 	uint64_t hashes[PREFETCH_GROUP];
 	const struct reader *reader = client->reader;
-	size_t count = MIN(batch->count - begin, PREFETCH_GROUP);
+	size_t count = MIN(batch->count - begin, PREFETCH_GROUP), done = 0;
 
 	for (size_t i = 0; i < count; i++) {
 		if (!key_is_right(batch->keys[begin + i], batch->key_lengths[begin + i]) ||
@@ -364,26 +382,21 @@ static size_t get_group(struct kv_client *client, struct batch *batch, size_t be
 	}
 	for (size_t i = 0; i < count; i++)
 		reader_prefetch_item(reader, buckets[i], hashes[i]);
-	for (size_t i = 0; i < count; i++) {
-		size_t at = begin + i;
-		struct reader_item item;
-		enum reader_status status = reader_get_hashed(
-			reader, hashes[i], batch->keys[at], batch->key_lengths[at],
-			batch->rooms[at] ? batch->values[at] : (void *)"", batch->rooms[at], &item);
+	for (; done < count; done++) {
+		size_t at = begin + done;
 
-		if (status == READER_ASK)
-			return i;
-		client->totals.operations[KV_PATH_MAPPED]++;
-		if (status != READER_MISS)
-			batch->rooms[at] = item.lengths & ITEM_MAX_VALUE;
-		if (status == READER_FOUND)
-			client_touch(client, item.offset, item.version);
-		settle(batch, at,
-		       status == READER_FOUND	  ? KV_OK
-		       : status == READER_NO_ROOM ? KV_BUFFER_TOO_SMALL
-						  : KV_NOT_FOUND);
+		statuses[done] = reader_get_hashed(
+			reader, hashes[done], batch->keys[at], batch->key_lengths[at],
+			batch->rooms[at] ? batch->values[at] : (void *)"", batch->rooms[at],
+			&items[done]);
+		if (statuses[done] == READER_ASK)
+			break;
 	}
-	return count;
+	if (!life_covers(client))
+		return 0;
+	for (size_t i = 0; i < done; i++)
+		settle_mapped(client, batch, begin + i, statuses[i], &items[i]);
+	return done;
 }
 
 int kv_client_batch_get(kv_client_t *client, size_t count, const void *const *keys,
@@ -400,9 +413,8 @@ int kv_client_batch_get(kv_client_t *client, size_t count, const void *const *ke
 
 	if (count && (!keys || !key_lengths || !values || !lengths))
 		return client_fail(client, KV_INVALID, "batch_get: an array is missing");
-	if (client->link && client->link->is_mapped)
-		client_check(client);
-	while (client->reader && !client->changes_under_way && done < count) {
+	while (client->link && client->link->is_mapped && life_may_read(client) &&
+	       !client->changes_under_way && done < count) {
 		size_t group = get_group(client, &batch, done);
 
 		done += group;

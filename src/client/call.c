@@ -289,7 +289,9 @@ static int take_id(struct kv_client *client, struct call *call)
 
 static void was_asked(struct kv_client *client, struct call *call)
 {
-	if (!client->link->is_mapped)
+	if (client->link->is_mapped)
+		call->sent_ticks = clock_ticks();
+	else
 		call->sent_ms = clock_quick_ns() / 1000000;
 	call->state = CALL_ASKED;
 	call->was_sent = true;
@@ -323,11 +325,13 @@ int call_ask(struct kv_client *client, struct call *call)
 	return post_request(client, call, &work);
 }
 
-void call_continue(struct kv_client *client, struct call *call, uint64_t sent_ns)
+void call_continue(struct kv_client *client, struct call *call, uint64_t sent_ns,
+		   uint64_t sent_ticks)
 {
 	give_id(client, call);
 	was_asked(client, call);
 	call->sent_ms = sent_ns / 1000000;
+	call->sent_ticks = sent_ticks;
 	call->deadline_ns = sent_ns + (uint64_t)client->options.timeout_ms * UINT64_C(1000000);
 }
 

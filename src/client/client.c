@@ -17,8 +17,6 @@
 #define DEFAULT_LANDING	   ((size_t)4 << 20)
 #define DEFAULT_ENTRIES	   65536u
 #define MIN_BUFFER	   65536u
-/* How often a mapped client looks whether the server is still there. */
-#define CHECK_INTERVAL_US 1000
 /* One of so many one-sided gets is told to the server. */
 #define TOUCH_INTERVAL 8u
 
@@ -108,7 +106,7 @@ kv_client_t *kv_client_create_with(conn_mode_t mode, const kv_client_options_t *
 		client->options = *options;
 	client->wants_pieces = client->options.landing_limit == 0;
 	set_defaults(&client->options);
-	client->check_interval = (uint64_t)(clock_ticks_per_us() * CHECK_INTERVAL_US);
+	life_init(client);
 	if (!copy_text(&client->options.device, &client->device) ||
 	    !copy_text(&client->options.key_file, &client->key_file) || !make_window(client) ||
 	    (client->options.cache_entries != UINT32_MAX &&

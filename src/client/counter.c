@@ -83,9 +83,10 @@ static int count_one_sided(struct kv_client *client, const void *key, size_t key
 	uint64_t hash = client_hash(key, key_length), generation, epoch;
 	const struct location *place;
 	struct call *call;
+	bool is_mapped;
 	int status;
 
-	if (!client_is_heard(client) || !client->link->cells || call_conflicts(client, NULL, hash))
+	if (!life_is_heard(client) || !client->link->cells || call_conflicts(client, NULL, hash))
 		return KV_AGAIN;
 	place = locations_find(&client->locations, hash);
 	if (!place || place->cell == LOCATION_NO_CELL ||
@@ -95,6 +96,7 @@ static int count_one_sided(struct kv_client *client, const void *key, size_t key
 	work->offset = (uint64_t)place->cell * sizeof(uint64_t);
 	generation = client->link->generation;
 	epoch = client->link->cells_epoch;
+	is_mapped = client->link->is_mapped;
 	status = call_begin(client, KV_OP_ADD, key, key_length, true, &call);
 	if (status != KV_OK)
 		return status;
@@ -110,6 +112,11 @@ static int count_one_sided(struct kv_client *client, const void *key, size_t key
 		locations_forget(&client->locations, hash);
 		return KV_AGAIN;
 	}
+	/* In the memory of a server that is gone everything succeeds. */
+	if (status == KV_OK && is_mapped && life_prove(client, generation) != KV_OK)
+		return client_fail(client, KV_UNKNOWN,
+				   "the server stopped or died meanwhile: the change may have been "
+				   "made, or not");
 	return status;
 }
 

@@ -25,8 +25,6 @@
 #include "store/item.h"
 #include "store/size_class.h"
 
-/* A server that has not ticked for so long may be dead or stopped: it is asked instead. */
-#define SILENCE_MS 100
 /* Store time is estimated from the last reply; after so long it has to be newer. */
 #define CLOCK_GOOD_FOR_MS 10000
 /* What clocks may differ by in that time. */
@@ -34,6 +32,8 @@
 /* Values from this length on are checked while they are copied, block by block. */
 #define COPY_LONG  32768u
 #define COPY_BLOCK 8192u
+/* A copy of so much takes longer than a question. */
+#define MAPPED_LONG ((uint64_t)1 << 20)
 /* What is read directly comes in pieces of at least this, and at most so many: all of them are
  * posted at once. */
 #define DIRECT_PIECE  131072u
@@ -43,52 +43,32 @@
  * Mapped
  */
 
-/* Tells what was read lately, if nothing else was sent for long. */
-static void tell_touches(struct kv_client *client)
-{
-	if (client->touch_count >= KV_MAX_TOUCHES)
-		(void)call_tell(client, KV_OP_PING, 0, false);
-}
-
-void client_check(struct kv_client *client)
-{
-	struct link *link;
-
-	client->check_ticks = clock_ticks();
-	call_turn(client, 0);
-	link = client->link;
-	if (!link || !link->is_mapped)
-		return;
-	client->is_silent = reader_silence_ms(&link->reader) >= SILENCE_MS;
-	client->reader =
-		client->is_silent || client->options.get_mode == KV_GET_ASK ? NULL : &link->reader;
-	if (client->reader)
-		tell_touches(client);
-}
-
-bool client_is_heard(struct kv_client *client)
-{
-	if (clock_ticks() - client->check_ticks > client->check_interval)
-		client_check(client);
-	return client->link && !client->link->is_lost &&
-	       !(client->link->is_mapped && client->is_silent);
-}
-
 int get_mapped(struct kv_client *client, const void *key, size_t key_length, void *value,
 	       size_t *length, kv_info_t *info)
 {
 	struct reader_item item;
 	enum reader_status status;
+	uint64_t generation;
 
-	if (__builtin_expect(clock_ticks() - client->check_ticks > client->check_interval, 0))
-		client_check(client);
-	if (__builtin_expect(!client->reader, 0))
+	if (!life_may_read(client))
 		return KV_AGAIN;
 	if (client->changes_under_way && call_conflicts(client, NULL, client_hash(key, key_length)))
 		return KV_AGAIN;
+	generation = client->generation;
 	status = reader_get(client->reader, key, key_length, value, *length, &item);
 	if (status == READER_ASK)
 		return KV_AGAIN;
+	if (!life_covers(client)) {
+		/* A long copy may take longer than a sign of life is good for: a short question is
+		 * better than another copy. */
+		int proved =
+			status == READER_FOUND && item_value_length(item.lengths) >= MAPPED_LONG
+				? life_prove(client, generation)
+				: KV_AGAIN;
+
+		if (proved != KV_OK)
+			return proved;
+	}
 	client->last_path = KV_PATH_MAPPED;
 	client->last_round_trips = 0;
 	client->totals.operations[KV_PATH_MAPPED]++;
@@ -99,7 +79,7 @@ int get_mapped(struct kv_client *client, const void *key, size_t key_length, voi
 		return client->last_status = KV_BUFFER_TOO_SMALL;
 	client_touch(client, item.offset, item.version);
 	if (info) {
-		uint64_t now = item.expires_ms ? reader_clock_ms(client->reader) : 0;
+		uint64_t now = item.expires_ms ? reader_clock_ms(&client->link->reader) : 0;
 
 		*info = (kv_info_t){.version = item.version, .length = *length};
 		if (item.expires_ms)
@@ -142,7 +122,7 @@ bool get_is_alive(const struct kv_client *client, uint64_t expires_ms)
 	int64_t now;
 
 	if (link->is_mapped)
-		return reader_clock_ms(&link->reader) < expires_ms;
+		return reader_is_alive(&link->reader, expires_ms);
 	now = (int64_t)(clock_now_ns() / 1000000);
 	return link->clock_ahead_ms != INT64_MAX && now - link->clock_set_ms < CLOCK_GOOD_FOR_MS &&
 	       now + link->clock_ahead_ms + CLOCK_DRIFT_MS < (int64_t)expires_ms;

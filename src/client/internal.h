@@ -7,6 +7,7 @@
  *	call.c		operations under way: beginning, sending, ending
  *	wheel.c		what comes in: replies, READs that are done, lost connections
  *	run.c		reaching the server, starting calls, waiting for them, deadlines
+ *	life.c		whether the server of mapped memory is alive
  *	buffer.c	memory that the other end may write to, on both ends
  *	get.c		how a value is got: mapped, remembered place, asking
  *	get_quick.c	a short value by its remembered place, when nothing else is under way
@@ -119,6 +120,10 @@ struct link {
 	bool has_no_landing;  /* was asked for, in vain */
 	struct reader reader; /* if mapped */
 	bool is_mapped;
+	/* If mapped: signs of the server's life (life.c), in ticks of our clock. */
+	uint64_t alive_ticks;  /* it lived after this */
+	uint64_t looked_ticks; /* at the arena's tick, for the last time */
+	uint64_t tick_seen;    /* what it was then */
 
 	size_t max_send;    /* bytes of a SEND */
 	size_t max_inline;  /* of these, without a region */
@@ -198,7 +203,8 @@ struct call {
 	void *context; /* of take */
 	struct extent buffer, landing;
 	uint64_t deadline_ns;
-	uint64_t sent_ms;
+	uint64_t sent_ms;    /* on a link that is not mapped */
+	uint64_t sent_ticks; /* on one that is */
 	uint64_t cookie;
 	/* How far a GET has come. */
 	struct index_search *search;
@@ -274,9 +280,11 @@ struct kv_client {
 
 	/* Mapped gets. */
 	const struct reader *reader; /* NULL: not mapped, or not to be trusted now */
-	bool is_silent;		     /* the server has not ticked for long */
+	bool is_silent;		     /* the server is not known to live */
 	uint64_t check_ticks;	     /* looked after the connection then */
-	uint64_t check_interval;     /* in ticks */
+	uint64_t check_span;	     /* in ticks: for how long that is good */
+	uint64_t check_interval;     /* in ticks: the longest check_span */
+	uint64_t silence;	     /* KV_SILENCE_MS in ticks */
 	uint32_t get_count;
 	struct kv_touch touches[KV_MAX_TOUCHES];
 	unsigned touch_count;
@@ -359,7 +367,8 @@ static inline void call_write(const struct kv_client *client, struct kv_request 
 }
 
 /* Makes a call that was just begun one whose request, with the link's next id, went out then. */
-void call_continue(struct kv_client *client, struct call *call, uint64_t sent_ns);
+void call_continue(struct kv_client *client, struct call *call, uint64_t sent_ns,
+		   uint64_t sent_ticks);
 
 /* What a reply says; what makes no sense is KV_INTERNAL. */
 static inline int call_status(const struct kv_reply *reply)
@@ -367,11 +376,25 @@ static inline int call_status(const struct kv_reply *reply)
 	return reply->status > 0 || reply->status < KV_AGAIN ? KV_INTERNAL : reply->status;
 }
 
-/* The server told its time after the request had left, at sent_ms: then it was no later. */
-static inline void link_take_time(struct link *link, const struct kv_reply *reply, uint64_t sent_ms)
+/* The server lived after this time. */
+static inline void life_note(struct link *link, uint64_t ticks)
 {
+	if ((int64_t)(ticks - link->alive_ticks) > 0)
+		link->alive_ticks = ticks;
+}
+
+/* What a reply says of time. The server told its own after the request had left, at sent_ms: then
+ * it was no later. And it lived after sent_ticks. Of both times only the one that concerns such a
+ * link counts. */
+static inline void link_take_time(struct link *link, const struct kv_reply *reply, uint64_t sent_ms,
+				  uint64_t sent_ticks)
+{
+	if (link->is_mapped) {
+		life_note(link, sent_ticks);
+		return;
+	}
 	/* A time beyond all reason is not calculated with. */
-	if (link->is_mapped || reply->server_time_ms >= LINK_MAX_TIME_MS)
+	if (reply->server_time_ms >= LINK_MAX_TIME_MS)
 		return;
 	link->clock_set_ms = (int64_t)sent_ms;
 	link->clock_ahead_ms = (int64_t)reply->server_time_ms + 1 - link->clock_set_ms;
@@ -469,6 +492,37 @@ void client_touch(struct kv_client *client, uint64_t offset, uint64_t version);
 
 void client_count(struct kv_client *client, const struct call *call);
 
+/* life.c: for a client that is made; for a link that is new. */
+void life_init(struct kv_client *client);
+void life_begin(struct kv_client *client);
+/* Looks after the link. Whether mapped memory can be trusted now: then client->reader is there. */
+bool life_check(struct kv_client *client);
+/* Whether the server was still there lately, as far as can be told without asking. */
+bool life_is_heard(struct kv_client *client);
+/* After something that was done in mapped memory, on the link of this generation: KV_OK if the
+ * server lived then. Asks, if need be. KV_AGAIN: the link was lost. */
+int life_prove(struct kv_client *client, uint64_t generation);
+
+/* After a copy from mapped memory: whether the server lived so short a time ago that the copy
+ * counts. If not, client->reader is NULL, and so may client->link be. */
+static inline bool life_covers(struct kv_client *client)
+{
+	/* The compiler reads the clock after all that was copied. How far the processor may be from
+	 * that does not matter: life.c says why. */
+	__asm__ volatile("" ::: "memory");
+	if (__builtin_expect(clock_ticks() - client->check_ticks < client->check_span, 1))
+		return true;
+	return life_check(client);
+}
+
+/* Before a copy: whether mapped memory may be looked at. */
+static inline bool life_may_read(struct kv_client *client)
+{
+	if (__builtin_expect(client->reader != NULL, 1))
+		return true;
+	return clock_ticks() - client->check_ticks >= client->check_span && life_check(client);
+}
+
 /* get_long.c */
 /* The item of a reply keeps its place no longer. Does not wait. */
 void client_unpin(struct kv_client *client, uint64_t handle);
@@ -487,10 +541,6 @@ int get_in_pieces(struct kv_client *client, const void *key, size_t key_length, 
 /* From mapped memory. KV_AGAIN: the server has to be asked. */
 int get_mapped(struct kv_client *client, const void *key, size_t key_length, void *value,
 	       size_t *length, kv_info_t *info);
-/* Looks after a mapped link: is the server still there? */
-void client_check(struct kv_client *client);
-/* Whether it was still there lately, as far as can be told without asking. */
-bool client_is_heard(struct kv_client *client);
 /* Whether the item in the call's memory is what the key names. False: ask. */
 bool get_accept(struct kv_client *client, struct call *call, const uint8_t *bytes);
 

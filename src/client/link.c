@@ -181,6 +181,8 @@ static int greet(struct link *link, uint64_t deadline_ns)
 	enum rmr_status status;
 	int result;
 
+	/* Before HELLO leaves: the server answers it. */
+	link->alive_ticks = clock_ticks();
 	status = kv_make_nonce(hello.nonce);
 	if (status == RMR_OK)
 		status = send_greeting(link, &hello, sizeof(hello));
@@ -395,10 +397,7 @@ static void take_into_use(struct kv_client *client, struct link *link)
 	link->generation = ++client->generation;
 	link->opened_ns = clock_now_ns();
 	client->was_connected = true;
-	client->reader =
-		link->is_mapped && client->options.get_mode != KV_GET_ASK ? &link->reader : NULL;
-	client->check_ticks = clock_ticks();
-	client->is_silent = false;
+	life_begin(client);
 	if (client->instance != link->welcome.instance) {
 		client->instance = link->welcome.instance;
 		locations_clear(&client->locations);

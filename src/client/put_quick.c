@@ -58,6 +58,7 @@ static inline bool is_plain_answer(const struct link *link, const struct rmr_com
  * come in since; it finds the call as if the wheel had brought it. */
 __attribute__((noinline, cold)) static int put_as_call(struct kv_client *client,
 						       const struct put *put, uint64_t sent_ns,
+						       uint64_t sent_ticks,
 						       const struct rmr_completion *completion)
 {
 	struct kv_reply reply;
@@ -70,7 +71,7 @@ __attribute__((noinline, cold)) static int put_as_call(struct kv_client *client,
 	if (status != KV_OK)
 		return status;
 	call->path = KV_PATH_EAGER;
-	call_continue(client, call, sent_ns);
+	call_continue(client, call, sent_ns, sent_ticks);
 	if (completion)
 		call_handle(client, completion);
 	status = call_finish(client, call, &reply);
@@ -86,7 +87,7 @@ int put_quickly(struct kv_client *client, const void *key, size_t key_length, co
 	struct rmr_completion completion;
 	struct kv_reply_view view;
 	struct rmr_work work;
-	uint64_t hash, sent_ns;
+	uint64_t hash, sent_ns, sent_ticks;
 	int status, count;
 
 	if (!is_possible(client, key_length, value_length))
@@ -99,6 +100,7 @@ int put_quickly(struct kv_client *client, const void *key, size_t key_length, co
 	call_write(client, &request, key, value, call_first_free(client)->slot, &work);
 	/* Before it leaves: what the server's clock says in the answer is later. */
 	sent_ns = clock_quick_ns();
+	sent_ticks = clock_ticks();
 	if (rmr_post(link->conn, &work, 1) != 1)
 		return CALL_NOT_MADE;
 	/* It is on its way: now there is time for the rest. */
@@ -109,11 +111,12 @@ int put_quickly(struct kv_client *client, const void *key, size_t key_length, co
 	if (count != 1 || !is_plain_answer(link, &completion, request.id, &view)) {
 		struct put put = {key, key_length, value, value_length, options, info};
 
-		return put_as_call(client, &put, sent_ns, count == 1 ? &completion : NULL);
+		return put_as_call(client, &put, sent_ns, sent_ticks,
+				   count == 1 ? &completion : NULL);
 	}
 	link->next_id++;
 	link->spent = completion.data;
-	link_take_time(link, &view.header, sent_ns / 1000000);
+	link_take_time(link, &view.header, sent_ns / 1000000, sent_ticks);
 	status = call_status(&view.header);
 	put_remember(client, status, hash, key, key_length, &view.header);
 	put_inform(status, &view.header, info);

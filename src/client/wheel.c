@@ -43,7 +43,7 @@ static void take_reply(struct kv_client *client, struct call *call,
 	int status = call_status(&view->header);
 
 	call->reply = view->header;
-	link_take_time(link, &view->header, call->sent_ms);
+	link_take_time(link, &view->header, call->sent_ms, call->sent_ticks);
 	if (view->header.cells_epoch != link->cells_epoch) {
 		link->cells_epoch = view->header.cells_epoch;
 		link->must_tell_cells = true;

@@ -62,6 +62,17 @@ struct kv_introduction {
 
 static_assert(sizeof(struct kv_introduction) <= RMR_PRIVATE_MAX, "fits into private data");
 
+/*
+ * A client that reads the mapped arena by itself answers from it only while it knows that the
+ * server lived less than KV_SILENCE_MS ago, by its own clock. A server that owns its addresses
+ * waits for KV_SUCCESSION_MS before it takes its first client: by then no client answers from a
+ * predecessor's memory. What lies between covers clocks that do not run at the same speed.
+ * client/life.c has the argument.
+ */
+#define KV_SILENCE_MS	 100u
+#define KV_SUCCESSION_MS 120u
+static_assert(KV_SUCCESSION_MS >= KV_SILENCE_MS + 20, "a successor outwaits all readers");
+
 /* How the reason begins when a caller is turned down because others are served: it can try again
  * later. */
 #define KV_TOO_MANY_CLIENTS "too many clients"

@@ -461,7 +461,8 @@ struct kv_server {
 	unsigned worker_count;
 	int port;
 	uint64_t started_ns;
-	struct counters past; /* of workers that have ended */
+	uint64_t listening_ns; /* since when all addresses are ours */
+	struct counters past;  /* of workers that have ended */
 	struct times_past times_past;
 
 	pthread_t acceptor, housekeeper;
@@ -509,6 +510,8 @@ bool listen_path_counts(const struct kv_server *server, const struct server_path
 int listen_register(struct kv_server *server);
 /* Opens listeners; some may fail. */
 int listen_start(struct kv_server *server);
+/* True if clients may take this server for one that listened at the same address before. */
+bool listen_may_succeed(const struct kv_server *server);
 void listen_stop(struct kv_server *server);
 void listen_close(struct kv_server *server);
 

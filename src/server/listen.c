@@ -308,6 +308,19 @@ int listen_start(struct kv_server *server)
 	return status == KV_OK ? check_listeners(server) : status;
 }
 
+/* Whether some path listens at an address that was named: then a server may have been there before
+ * that clients take us for. */
+bool listen_may_succeed(const struct kv_server *server)
+{
+	for (unsigned i = 0; i < server->path_count; i++) {
+		const struct server_path *path = &server->paths[i];
+
+		if (path->listener && (server->options.port > 0 || path->address[0]))
+			return true;
+	}
+	return false;
+}
+
 /* Guests before their hosts. */
 void listen_stop(struct kv_server *server)
 {

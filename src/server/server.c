@@ -215,6 +215,21 @@ static int start_workers(struct kv_server *server)
 	return status;
 }
 
+/* Clients of a server that had the same address and died may answer from its memory for a while
+ * (client/life.c): until then nothing is accepted. An address that the system has picked just now
+ * was no predecessor's. */
+static void await_succession(const struct kv_server *server)
+{
+	uint64_t end_ns = server->listening_ns + KV_SUCCESSION_MS * UINT64_C(1000000);
+	struct timespec end = {.tv_sec = (time_t)(end_ns / 1000000000u),
+			       .tv_nsec = (long)(end_ns % 1000000000u)};
+
+	if (!listen_may_succeed(server))
+		return;
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, NULL) == EINTR)
+		;
+}
+
 static int start_others(struct kv_server *server)
 {
 	int status;
@@ -227,6 +242,7 @@ static int start_others(struct kv_server *server)
 	if (status != KV_OK)
 		return status;
 	server->housekeeper_runs = true;
+	await_succession(server);
 	status = start_thread(&server->acceptor, acceptor_run, server, "kv-acceptor");
 	server->acceptor_runs = status == KV_OK;
 	return status;
@@ -240,6 +256,7 @@ int kv_server_start(kv_server_t *server)
 		return server_fail(KV_INVALID, "the server is started already");
 	server->started_ns = clock_now_ns();
 	status = listen_start(server);
+	server->listening_ns = clock_now_ns();
 	if (status == KV_OK)
 		status = start_workers(server);
 	if (status == KV_OK)
@@ -292,11 +309,13 @@ static void close_workers(struct kv_server *server)
 
 void kv_server_stop(kv_server_t *server)
 {
-	/* Nobody new; then those who are there. While they finish the heart still beats. */
+	/* No new clients; then those that are there. While they finish the heart still beats. The
+	 * addresses are kept until it has stopped: a successor counts from the moment at which it
+	 * gets them (await_succession). */
 	end_thread(server->acceptor, &server->acceptor_runs, &server->stop_fd);
-	listen_stop(server);
 	end_workers(server);
 	end_thread(server->housekeeper, &server->housekeeper_runs, &server->keep_stop_fd);
+	listen_stop(server);
 	close_workers(server);
 	if (server->ticket_is_out) {
 		/* All clients are gone, and what they knew with them. */

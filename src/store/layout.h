@@ -91,7 +91,10 @@ struct store_header {
 	uint64_t heat;
 	uint32_t first_page;
 	uint32_t page_count; /* including those before first_page */
-	uint64_t reserved[5];
+	/* clock_namespace() of the store's process: in another one clock_offset_ms is wrong. 0: not
+	 * known. */
+	uint64_t time_namespace;
+	uint64_t reserved[4];
 	/* Grows while everybody reads. */
 	_Alignas(64) _Atomic uint64_t bucket_count;
 	/* As many bits as the deepest buckets have when there are so many. */
@@ -100,8 +103,8 @@ struct store_header {
 	_Atomic uint64_t moves;
 	/* All versions below this one may have been given out. */
 	_Alignas(64) _Atomic uint64_t next_version;
-	/* Store time of the last store_tick(): whoever has mapped the arena sees by it whether the
-	 * store's process still lives and runs. 0: there was none yet. */
+	/* Store time of the last store_tick(). Whoever has mapped the arena sees by its changing
+	 * that the store's process lives and runs. 0: there was none yet. */
 	_Atomic uint64_t tick_ms;
 };
 

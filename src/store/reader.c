@@ -71,7 +71,7 @@ enum look {
 /* The constant part of the header, copied: what is checked must be what is used, and a hostile
  * server may change it between the two. */
 struct constants {
-	uint64_t magic, size, instance, hash_seed, directory, overflow_directory;
+	uint64_t magic, size, instance, hash_seed, directory, overflow_directory, time_namespace;
 	uint32_t layout_version, page_size, first_page, page_count;
 	int64_t clock_offset_ms;
 };
@@ -93,6 +93,7 @@ static struct constants copy_constants(const struct store_header *header)
 		.first_page = once->first_page,
 		.page_count = once->page_count,
 		.clock_offset_ms = once->clock_offset_ms,
+		.time_namespace = once->time_namespace,
 	};
 }
 
@@ -142,6 +143,7 @@ enum rmr_status reader_init(struct reader *reader, const void *memory, size_t si
 		.first_page = header.first_page,
 		.other_pages = header.page_count - header.first_page,
 		.clock_offset_ms = header.clock_offset_ms,
+		.has_clock = header.time_namespace && header.time_namespace == clock_namespace(),
 	};
 	return RMR_OK;
 }
@@ -151,14 +153,6 @@ uint64_t reader_clock_ms(const struct reader *reader)
 	if (reader->clock_ms)
 		return reader->clock_ms();
 	return clock_now_ns() / 1000000 + (uint64_t)reader->clock_offset_ms;
-}
-
-uint64_t reader_silence_ms(const struct reader *reader)
-{
-	uint64_t now = reader_clock_ms(reader);
-	uint64_t tick = atomic_load_explicit(&reader->header->tick_ms, memory_order_relaxed);
-
-	return tick < now ? now - tick : 0;
 }
 
 uint64_t reader_hash(const struct reader *reader, const void *key, size_t key_length)
@@ -267,7 +261,7 @@ enum reader_status reader_look(const struct reader *reader, uint64_t hash, const
 		}
 		length = item_value_length(sight.found.lengths);
 		if (item_kind(sight.found.lengths) != ITEM_VALUE ||
-		    (sight.found.expires_ms && reader_clock_ms(reader) >= sight.found.expires_ms))
+		    (sight.found.expires_ms && !reader_is_alive(reader, sight.found.expires_ms)))
 			return READER_ASK;
 		if (!value || length > room) {
 			*item = sight.found;

@@ -11,6 +11,7 @@
 #define STORE_READER_H
 
 #include <remora/status.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,6 +30,7 @@ struct reader {
 	uint32_t first_page;  /* that is not fixed */
 	uint32_t other_pages; /* from that one on */
 	int64_t clock_offset_ms;
+	bool has_clock; /* store time can be told here: the store's clock is this process's, too */
 	uint64_t (*clock_ms)(void); /* NULL: the host's */
 };
 
@@ -36,8 +38,8 @@ enum reader_status {
 	READER_FOUND,
 	READER_MISS,	/* the key was not there at some moment during the call */
 	READER_NO_ROOM, /* found, but longer than room; value holds nothing */
-	READER_ASK,	/* only the server can tell: the item has expired or is a counter, or
-			 * writers were at it all the time */
+	READER_ASK,	/* only the server can tell: the item has expired or may have, or is a
+			 * counter; or writers were at it all the time */
 };
 
 struct reader_item {
@@ -50,12 +52,23 @@ struct reader_item {
 /* RMR_PROTOCOL: no store, one of another layout, or one whose parts do not lie in `size`. */
 RMR_MUST_CHECK enum rmr_status reader_init(struct reader *reader, const void *memory, size_t size);
 
-/* Store time as this host sees it. */
+/* Store time as this host sees it; meaningless without has_clock. */
 uint64_t reader_clock_ms(const struct reader *reader);
 
-/* For how long nobody called store_tick(), as far as one can see from here: when it is long, the
- * store's process may be dead or stopped, and what is read here out of date. */
-uint64_t reader_silence_ms(const struct reader *reader);
+/* Whether an item that expires then is known not to have expired yet. In a time namespace of
+ * another clock that cannot be told: then it is not known of any. */
+static inline bool reader_is_alive(const struct reader *reader, uint64_t expires_ms)
+{
+	return reader->has_clock && reader_clock_ms(reader) < expires_ms;
+}
+
+/* A number that changes with each store_tick(), the sign of life of the store's process. What
+ * number it is means nothing: clocks may differ. */
+static inline uint64_t reader_tick(const struct reader *reader)
+{
+	/* Relaxed: it says nothing about anything else. */
+	return atomic_load_explicit(&reader->header->tick_ms, memory_order_relaxed);
+}
 
 /* `item` is written unless it answers READER_MISS or READER_ASK. value may be NULL: nothing is
  * copied then, and room does not count. */

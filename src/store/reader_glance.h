@@ -98,7 +98,7 @@ static inline __attribute__((always_inline)) bool glance_item(const struct reade
 		return false;
 	found->version = item_version(item);
 	found->expires_ms = item_expiry(item);
-	if (found->expires_ms && reader_clock_ms(reader) >= found->expires_ms)
+	if (found->expires_ms && !reader_is_alive(reader, found->expires_ms))
 		return false;
 	/* Where it is does not depend on its length, for which the processor need not wait. */
 	racy_copy(value, (const uint8_t *)item + item_value_offset(key_length, 0), length);

@@ -131,6 +131,7 @@ enum rmr_status store_open_parts(struct store *store)
 	struct store_header *header = store->header;
 
 	header->clock_offset_ms = find_clock_offset();
+	header->time_namespace = clock_namespace();
 	store->heat = (void *)(store->memory + header->heat);
 	page_pool_init(&store->pool, (void *)(store->memory + header->page_table),
 		       header->first_page, header->page_count);
@@ -155,6 +156,7 @@ enum rmr_status store_publish(struct store *store)
 	__atomic_store_n(&store->header->magic, STORE_MAGIC, __ATOMIC_RELEASE);
 	status = reader_init(&store->reader, store->memory, store->options.size);
 	store->reader.clock_ms = store->options.clock_ms;
+	store->reader.has_clock = true; /* its own */
 	return status;
 }
 

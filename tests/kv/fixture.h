@@ -62,6 +62,7 @@ extern const struct test basic_tests[];
 extern const struct test size_tests[];
 extern const struct test many_tests[];
 extern const struct test failure_tests[];
+extern const struct test life_tests[];
 extern const struct test trust_tests[];
 
 #endif

@@ -128,7 +128,7 @@ remora_plant(count_before_the_split index_grow.c growing
 ]])
 
 remora_plant(expired_is_found reader_glance.h updated
-  "reader_clock_ms(reader) >= found->expires_ms" "found->lengths == 0")
+  "!reader_is_alive(reader, found->expires_ms)" "found->lengths == 0")
 
 find_package(Python3 COMPONENTS Interpreter REQUIRED)
 remora_script_test(store_planted_test
