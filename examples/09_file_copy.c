@@ -75,5 +75,6 @@ int main(int argc, char **argv)
 	rdmaServerSetAcceptCallback(listener, accepted);
 	dprintf(fd[1], "%-16d", rdmaServerPort(listener));
 	rdmaServerStart(listener);
+	rdmaServerRelease(listener);
 	return wait(&result) < 0 || result || fwrite(memory, 1, size, to) != size || fclose(to);
 }

@@ -66,6 +66,9 @@ typedef struct kv_control_server_options {
  * looked at. */
 int kv_control_server_check(const kv_control_server_options_t *options);
 
+/* Puts its default in the place of every 0 that stands for one, but of the address. */
+void kv_control_server_defaults(kv_control_server_options_t *options);
+
 /* Checks the options and reads certificate and key; listens nowhere yet. The server may be started
  * or not. KV_INVALID, KV_NO_MEMORY, KV_DENIED (a file that cannot be read); KV_UNSUPPORTED: the
  * library was built without what gRPC needs. */

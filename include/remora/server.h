@@ -88,6 +88,9 @@ typedef struct kv_server_options {
  * kv_server_create() would. */
 int kv_server_check(const kv_server_options_t *options);
 
+/* Puts its default in the place of every 0 that stands for one. */
+void kv_server_defaults(kv_server_options_t *options);
+
 /* Checks the options and takes the memory; listens nowhere yet. options may be NULL. KV_INVALID,
  * KV_NO_MEMORY, KV_DENIED (a key file that cannot be read). */
 int kv_server_create(const kv_server_options_t *options, kv_server_t **server);

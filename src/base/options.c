@@ -204,6 +204,19 @@ static bool set_double(const struct option_spec *spec, const char *text, char *m
 	return true;
 }
 
+static bool set_string(const struct option_spec *spec, const char *text,
+		       char message[OPTIONS_MESSAGE_SIZE])
+{
+	const char *fault = spec->fault ? spec->fault(text) : NULL;
+
+	if (fault) {
+		snprintf(message, OPTIONS_MESSAGE_SIZE, "--%s: %s", spec->name, fault);
+		return false;
+	}
+	*spec->to.string = text;
+	return true;
+}
+
 static bool set_choice(const struct option_spec *spec, const char *text, char *message)
 {
 	size_t used;
@@ -243,8 +256,7 @@ static bool set_value(const struct option_spec *spec, const char *text, char *me
 		done = set_double(spec, text, message);
 		break;
 	case OPTION_KIND_STRING:
-		*spec->to.string = text;
-		done = true;
+		done = set_string(spec, text, message);
 		break;
 	case OPTION_KIND_CHOICE:
 		done = set_choice(spec, text, message);

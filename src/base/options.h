@@ -81,6 +81,9 @@ struct option_spec {
 	double real_min, real_max; /* double */
 	bool *given;		   /* set true when the option occurs; may be NULL */
 	bool takes_word;	   /* flag: `--flag true` and `--flag false` are understood, too */
+	/* string: says what is wrong with a value, NULL: nothing; may be NULL. What it returns is
+	 * read at once. */
+	const char *(*fault)(const char *text);
 };
 
 #define OPTION_FLAG(long_name, short_letter, target, text, ...)                                    \

@@ -54,6 +54,8 @@ static int check_host(const char *host)
 
 static int check_paths(const struct kv_server *server)
 {
+	const char *reason = "no RDMA device";
+	bool has_verbs = false;
 	int status = KV_OK;
 
 	for (unsigned i = 0; i < server->path_count && status == KV_OK; i++) {
@@ -61,7 +63,12 @@ static int check_paths(const struct kv_server *server)
 
 		if (path->device && path->kind != PATH_SHM)
 			status = check_host(path->address[0] ? path->address : server->address);
+		has_verbs |= path->device && path->kind == PATH_VERBS;
+		if (!path->device && path->kind == PATH_VERBS)
+			reason = path->reason;
 	}
+	if (status == KV_OK && server->verbs_wanted && !has_verbs)
+		return server_fail(KV_UNSUPPORTED, "cannot listen by verbs: %s", reason);
 	return status;
 }
 

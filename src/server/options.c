@@ -30,7 +30,7 @@
 			(field) = (value);                                                         \
 	} while (0)
 
-static void fill_defaults(struct kv_server_options *options)
+void kv_server_defaults(kv_server_options_t *options)
 {
 	long cores = sysconf(_SC_NPROCESSORS_ONLN);
 
@@ -103,7 +103,7 @@ int options_take(struct kv_server *server, const struct kv_server_options *optio
 
 	server->options = options ? *options : defaults;
 	options = &server->options;
-	fill_defaults(&server->options);
+	kv_server_defaults(&server->options);
 	address = options->address && *options->address ? options->address : "*";
 	if (strlen(address) >= sizeof(server->address) - 8)
 		return server_fail(KV_INVALID, "the address '%.40s...' is too long", address);

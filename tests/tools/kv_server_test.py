@@ -200,7 +200,9 @@ def test_config_mistakes():
                                 ("memory = 1\n\nmemory-mb = 2", ":3: ", "line 1 has set it"),
                                 ('address = "127', ":1: the quote is not closed"),
                                 ("config = other", ":1: config belongs to the command line"),
-                                ("memory = lots", "--memory: "),
+                                ("\nmemory = 12XB", ":2: memory: '12XB' is not a size"),
+                                ("memory-mb = 0", ":1: memory-mb: no memory of 0"),
+                                ('node-id = "a b"', ":1: node-id: a name has no blanks"),
                                 ("tls-key = some.pem", "give --listen-addr")):
             config = files.write("kv.conf", text)
             for more in ([], ["--check-config"]):
@@ -216,9 +218,14 @@ def test_check_config():
         result = run("--config", config, "-p", "777", "--check-config")
         assert result.returncode == 0 and not result.stderr, result
         lines = result.stdout.splitlines()
-        for line in ("memory = 48", "port = 777", f"key-file = {files.path('key')}",
-                     'node-id = "n#1"', "workers = 2", '# address = ""', "hugepages = no"):
+        for line in ("memory = 48MiB", "port = 777", f"key-file = {files.path('key')}",
+                     'node-id = "n#1"', "workers = 2", '# address = ""', "hugepages = no",
+                     "max-clients = 4096", "window = 64", "eager-limit = 8KiB",
+                     "inline-limit = 8KiB", "landing-size = 4MiB"):
             assert line in lines, (line, lines)
+        # Of 0 there is only what means 0.
+        zeros = {line for line in lines if re.search(r"= 0\D*$", line)}
+        assert zeros == {"num-domains = 0", "table = 0"}, zeros
         # What it prints is a configuration of the same meaning.
         again = run("--config", files.write("again.conf", result.stdout), "--check-config")
         assert again.returncode == 0 and again.stdout == result.stdout, again
@@ -227,8 +234,22 @@ def test_check_config():
                                   ("ask for less", "-m", "60TB"),
                                   ("pigeon", "--listen", "pigeon"),
                                   ("no user", "--user", "no-such-user-here"),
-                                  (("adapters", "17"), "--num-domains", "17")):
+                                  (("adapters", "17"), "--num-domains", "17"),
+                                  ("verbs:no-such-adapter", "--listen",
+                                   "verbs:no-such-adapter")):
             expect_failure(2, texts, "--check-config", *arguments)
+
+
+def test_check_config_of_verbs():
+    """What would not start is not said to be well."""
+    if os.path.isdir("/sys/class/infiniband") and os.listdir("/sys/class/infiniband"):
+        raise Skip("there is an RDMA device here")
+    words = ("--listen", "verbs", "-p", "0", "-m", "32")
+    with Files() as files:
+        config = files.write("kv.conf", "listen = verbs\nport = 0\nmemory = 32\n")
+        for code, *arguments in ((2, *words, "--check-config"),
+                                 (2, "--config", config, "--check-config"), (1, *words)):
+            expect_failure(code, "cannot listen by verbs: ", *arguments)
 
 
 def test_check_config_beside_a_server():

@@ -133,7 +133,7 @@ static int check_config(const struct server_settings *settings)
 		failed(kv_control_server_error());
 		return EXIT_WRONG;
 	}
-	server_print_settings();
+	server_print_settings(settings);
 	return 0;
 }
 

@@ -67,6 +67,36 @@ static struct {
 	.port = KV_DEFAULT_PORT,
 };
 
+/* Bytes; a bare number counts megabytes. False, and a message is set. */
+static bool parse_memory(const char *text, uint64_t *bytes)
+{
+	if (size_parse(text, bytes) != RMR_OK)
+		return false;
+	if (text[strspn(text, "0123456789")] == 0)
+		*bytes = *bytes > MEMORY_MAX / MEBIBYTE ? MEMORY_MAX + 1 : *bytes * MEBIBYTE;
+	if (*bytes && *bytes <= MEMORY_MAX)
+		return true;
+	(void)!error_set(RMR_INVALID, "no memory of %s; write 1024 or 1GiB", text);
+	return false;
+}
+
+static const char *memory_fault(const char *text)
+{
+	uint64_t bytes;
+
+	return parse_memory(text, &bytes) ? NULL : error_chain();
+}
+
+static const char *node_id_fault(const char *text)
+{
+	if (strlen(text) > NODE_ID_MAX)
+		return "a name has at most 63 letters";
+	for (; *text; text++)
+		if (!isgraph((unsigned char)*text))
+			return "a name has no blanks and no control characters";
+	return NULL;
+}
+
 static const struct option_spec specs[] = {
 	OPTION_STRING("config", 'c', &args.config,
 		      "read options from this file, as lines 'name = value' with the long names; "
@@ -82,8 +112,9 @@ static const struct option_spec specs[] = {
 		    .max = 65535),
 	OPTION_STRING("memory", 'm', &args.memory,
 		      "memory of the store, its index included: a number of megabytes, or 1GiB",
-		      .metavar = "SIZE"),
-	OPTION_STRING("memory-mb", 0, &args.memory, "the same as --memory", .metavar = "SIZE"),
+		      .metavar = "SIZE", .fault = memory_fault),
+	OPTION_STRING("memory-mb", 0, &args.memory, "the same as --memory", .metavar = "SIZE",
+		      .fault = memory_fault),
 	OPTION_FLAG("hugepages", 'H', &args.huge, "huge pages, or ordinary ones with a warning"),
 	OPTION_FLAG("socket", 'S', &args.socket,
 		    "verbs: connect by exchanging queue pair numbers over TCP, instead of RDMA CM"),
@@ -170,7 +201,7 @@ static const struct option_spec specs[] = {
 		    "buffer for one client's longer puts (default 4MiB)", .max = LANDING_MAX),
 	OPTION_STRING("node-id", 0, &args.node_id,
 		      "the name of this server in its log, its statistics and its first screen",
-		      .metavar = "NAME"),
+		      .metavar = "NAME", .fault = node_id_fault),
 	OPTION_STRING("pid-file", 0, &args.pid_file,
 		      "write the process's number here while serving; refused if another server "
 		      "that lives has the file",
@@ -201,19 +232,6 @@ static const struct options_program program = {
 		    "exit codes: 0 ended by a signal, 1 failed, 2 wrong usage or configuration\n",
 };
 
-static uint64_t parse_memory(const char *text)
-{
-	uint64_t bytes;
-
-	if (size_parse(text, &bytes) != RMR_OK)
-		options_fail(&program, "--memory: %s", error_chain());
-	if (text[strspn(text, "0123456789")] == 0)
-		bytes = bytes > MEMORY_MAX / MEBIBYTE ? MEMORY_MAX + 1 : bytes * MEBIBYTE;
-	if (!bytes || bytes > MEMORY_MAX)
-		options_fail(&program, "--memory: no memory of %s; write 1024 or 1GiB", text);
-	return bytes;
-}
-
 /* Not in a file: they are about files. */
 static const char *const command_line_only[] = {"config", "check-config", NULL};
 /* Nor shown: other names. */
@@ -231,13 +249,6 @@ static void check_settings(void)
 	if (args.domains > UINT16_MAX)
 		options_fail(&program, "--num-domains: no machine has %llu adapters",
 			     (unsigned long long)args.domains);
-	if (strlen(args.node_id) > NODE_ID_MAX)
-		options_fail(&program, "--node-id: a name has at most %d letters", NODE_ID_MAX);
-	for (const char *letter = args.node_id; *letter; letter++) {
-		if (!isgraph((unsigned char)*letter))
-			options_fail(&program, "--node-id: a name has no blanks and no control "
-					       "characters");
-	}
 }
 
 static void read_config(void)
@@ -249,14 +260,13 @@ static void read_config(void)
 		options_fail(&program, "%s", message);
 }
 
-void server_print_settings(void)
-{
-	printf("# kv-server %s: all is well. In effect would be:\n", REMORA_VERSION);
-	config_write(&program, not_shown, stdout);
-}
-
 static void fill_in(kv_server_options_t *options)
 {
+	uint64_t memory = 0;
+
+	/* It was looked at when it was read. */
+	if (!parse_memory(args.memory, &memory))
+		options_fail(&program, "--memory: %s", error_chain());
 	*options = (kv_server_options_t){
 		.listen = args.mock ? "shm,tcp" : EMPTY_TO_NULL(args.listen),
 		.address = EMPTY_TO_NULL(args.address),
@@ -265,7 +275,7 @@ static void fill_in(kv_server_options_t *options)
 		.device = EMPTY_TO_NULL(args.device),
 		.adapters = (unsigned)args.domains,
 		.any_user = args.any_user,
-		.memory = parse_memory(args.memory),
+		.memory = memory,
 		.huge_pages = args.huge,
 		.prefault = args.prefault,
 		.reject = args.on_full == 1,
@@ -329,4 +339,33 @@ void server_parse(int argc, char **argv, struct server_settings *settings)
 		log_set_name(settings->node_id);
 	fill_in(&settings->server);
 	fill_in_control(&settings->control);
+}
+
+/* Writes the settings, with their defaults, back to where the table finds them. */
+void server_print_settings(const struct server_settings *settings)
+{
+	static char memory[SIZE_TEXT_LENGTH];
+	kv_server_options_t server = settings->server;
+	kv_control_server_options_t control = settings->control;
+
+	kv_server_defaults(&server);
+	kv_control_server_defaults(&control);
+	args.memory = size_format(server.memory, memory);
+	args.workers = server.workers;
+	args.max_clients = server.max_clients;
+	args.window = server.window;
+	args.eager = server.eager_limit;
+	args.inlined = server.inline_limit;
+	args.landing = server.landing_size;
+	args.grpc_connections = control.max_connections;
+	args.grpc_streams = control.max_streams;
+	args.grpc_message = control.max_message;
+	args.grpc_headers = control.max_headers;
+	args.grpc_buffered = control.max_buffered;
+	args.grpc_keepalive = (uint64_t)control.keepalive_ms * MILLISECOND;
+	args.grpc_stall = (uint64_t)control.stall_ms * MILLISECOND;
+	args.grpc_inline = control.inline_limit;
+	args.grpc_expiry = (uint64_t)control.client_expiry_ms * MILLISECOND;
+	printf("# kv-server %s: all is well. In force would be:\n", REMORA_VERSION);
+	config_write(&program, not_shown, stdout);
 }

@@ -37,8 +37,8 @@ struct server_settings {
 /* Exits on a wrong command line or file, and after --help and --version. The strings live as long
  * as the program. */
 void server_parse(int argc, char **argv, struct server_settings *settings);
-/* What all options hold, as a configuration file, on stdout. */
-void server_print_settings(void);
+/* What is in force, defaults included, as a configuration file on stdout. */
+void server_print_settings(const struct server_settings *settings);
 
 /* ------------------------------------------------------------------------------------------
  * What people see

@@ -7,6 +7,11 @@ static const char missing[] =
 	"this build has no gRPC: install libnghttp2-dev libprotobuf-c-dev protobuf-c-compiler "
 	"protobuf-compiler, and build again";
 
+void kv_control_server_defaults(kv_control_server_options_t *options)
+{
+	(void)options;
+}
+
 int kv_control_server_check(const kv_control_server_options_t *options)
 {
 	(void)options;

@@ -79,9 +79,8 @@ int control_fail_rmr(enum rmr_status status)
 			(field) = (value);                                                         \
 	} while (0)
 
-static void fill_defaults(kv_control_server_options_t *options)
+void kv_control_server_defaults(kv_control_server_options_t *options)
 {
-	DEFAULT_TO(options->address, DEFAULT_ADDRESS);
 	DEFAULT_TO(options->max_connections, DEFAULT_CONNECTIONS);
 	DEFAULT_TO(options->max_streams, DEFAULT_STREAMS);
 	DEFAULT_TO(options->max_message, DEFAULT_MESSAGE);
@@ -95,6 +94,12 @@ static void fill_defaults(kv_control_server_options_t *options)
 	DEFAULT_TO(options->stop_timeout_ms, DEFAULT_STOP);
 	DEFAULT_TO(options->inline_limit, DEFAULT_INLINE);
 	DEFAULT_TO(options->client_expiry_ms, DEFAULT_EXPIRY);
+}
+
+static void fill_defaults(kv_control_server_options_t *options)
+{
+	DEFAULT_TO(options->address, DEFAULT_ADDRESS);
+	kv_control_server_defaults(options);
 }
 
 static int check(const kv_control_server_options_t *options, char address[CONTROL_ADDRESS])
