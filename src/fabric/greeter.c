@@ -8,8 +8,9 @@
  * The listener's descriptor is an epoll set over the socket and all pending callers, so that a
  * program sleeps on one descriptor. Nothing here blocks and a caller costs a bounded time and
  * one struct pending; at most `backlog` of them are there, and while they are, further
- * callers wait in the kernel. When the process has no descriptor left, accepting pauses for a
- * moment instead of spinning on a caller who cannot be taken.
+ * callers wait in the kernel, and silent ones get a fraction of their time. When the process has no
+ * descriptor left, accepting pauses for a moment instead of spinning on a caller who cannot be
+ * taken.
  *
  * A guest has no socket to watch: its pending callers come from its host, after the few bytes that
  * tell whose they are. The rest is still in their socket, so that the guest's epoll set notices
@@ -34,12 +35,15 @@
 #include "base/log.h"
 #include "fabric/inet.h"
 
-#define PAUSE_NS 100000000ull /* when no descriptor is left */
+#define PAUSE_NS       100000000ull /* when no descriptor is left */
+#define PATIENCE_PART  4	    /* of the time a silent caller has, while too many wait */
+#define KERNEL_BACKLOG 1024	    /* callers that wait in the kernel, at least */
 
 struct pending {
 	struct list link;
 	int fd;
 	uint64_t deadline_ns;
+	uint64_t patience_ns; /* the deadline while too many wait */
 	size_t have;
 	char peer[64];
 	uint8_t bytes[]; /* hello_size */
@@ -69,7 +73,10 @@ static enum rmr_status open_socket(struct greeter *greeter, const char *address)
 	static const int families[] = {AF_INET6, AF_INET};
 	struct addrinfo *list;
 	enum rmr_status status = inet_resolve(address, true, &list);
-	int error = EADDRNOTAVAIL;
+	int error = EADDRNOTAVAIL, backlog = greeter->listener->options.backlog;
+
+	if (backlog < KERNEL_BACKLOG)
+		backlog = KERNEL_BACKLOG;
 
 	if (status != RMR_OK)
 		return status;
@@ -77,7 +84,7 @@ static enum rmr_status open_socket(struct greeter *greeter, const char *address)
 		for (struct addrinfo *at = list; at && greeter->socket < 0; at = at->ai_next) {
 			if (at->ai_family != families[i])
 				continue;
-			greeter->socket = listen_on(at, greeter->listener->options.backlog);
+			greeter->socket = listen_on(at, backlog);
 			/* A machine without IPv6 is no reason to complain. */
 			if (greeter->socket < 0 && errno != EAFNOSUPPORT)
 				error = errno;
@@ -222,6 +229,7 @@ void greeter_fini(struct greeter *greeter)
 static struct pending *add_pending(struct greeter *greeter, int fd)
 {
 	struct pending *pending = calloc(1, sizeof(*pending) + greeter->language->hello_size);
+	int timeout_ms = greeter->listener->options.handshake_timeout_ms;
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = pending};
 
 	if (!pending || epoll_ctl(greeter->listener->fd, EPOLL_CTL_ADD, fd, &event) != 0) {
@@ -232,7 +240,8 @@ static struct pending *add_pending(struct greeter *greeter, int fd)
 		return NULL;
 	}
 	pending->fd = fd;
-	pending->deadline_ns = clock_deadline_ns(greeter->listener->options.handshake_timeout_ms);
+	pending->deadline_ns = clock_deadline_ns(timeout_ms);
+	pending->patience_ns = clock_deadline_ns(timeout_ms / PATIENCE_PART);
 	list_add_tail(&greeter->pending, &pending->link);
 	greeter->pending_count++;
 	return pending;
@@ -385,10 +394,12 @@ static int expire(struct greeter *greeter)
 
 	while (!list_is_empty(&greeter->pending)) {
 		struct pending *oldest = list_first_entry(&greeter->pending, struct pending, link);
+		bool is_full = greeter->pending_count >= greeter->listener->options.backlog;
+		uint64_t deadline_ns = is_full ? oldest->patience_ns : oldest->deadline_ns;
 
-		if (!clock_passed(oldest->deadline_ns)) {
-			if (oldest->deadline_ns < next_ns)
-				next_ns = oldest->deadline_ns;
+		if (!clock_passed(deadline_ns)) {
+			if (deadline_ns < next_ns)
+				next_ns = deadline_ns;
 			break;
 		}
 		drop_pending(greeter, oldest, "did not introduce itself in time");

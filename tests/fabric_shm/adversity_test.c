@@ -129,6 +129,22 @@ static void test_listener_with_too_many_callers(void)
 	clean_up();
 }
 
+/* Silent callers, many times more than may wait, hold up honest ones for a while only. */
+static void test_silent_callers_give_way(void)
+{
+	struct rmr_conn *server, *client;
+	int silent[24];
+
+	set_up(&(struct rmr_listener_options){.backlog = 4, .handshake_timeout_ms = 1000}, NULL);
+	for (int i = 0; i < 24; i++)
+		silent[i] = connect_silently();
+	connect_pair(&server, &client);
+	say_hi(client);
+	for (int i = 0; i < 24; i++)
+		close(silent[i]);
+	clean_up();
+}
+
 /* No descriptor left to accept with: the listener sleeps, and goes on when there is one. */
 static void test_listener_without_descriptors(void)
 {
@@ -619,6 +635,7 @@ static void test_close_under_a_long_write(void)
 
 static const struct test tests[] = {
 	{"listener_with_too_many_callers", test_listener_with_too_many_callers},
+	{"silent_callers_give_way", test_silent_callers_give_way},
 	{"listener_without_descriptors", test_listener_without_descriptors},
 	{"listener_used_by_threads", test_listener_used_by_threads},
 	{"wake_read_by_another_call", test_wake_read_by_another_call},

@@ -1,4 +1,10 @@
-/* Calling a listener: connect, introduce ourselves, wait for the answer; all by the deadline. */
+/*
+ * Calling a listener: connect, introduce ourselves, wait for the answer; all by the deadline.
+ *
+ * A listener that has too many callers leaves them in the kernel, and hangs up on those that have
+ * said nothing for long, as a caller on a busy machine may. So one that was hung up on without an
+ * answer calls again.
+ */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -10,6 +16,12 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "fabric/shm/internal.h"
+
+#define AGAIN_MS 10 /* between two calls, when the listener hung up */
+/* A listener that hangs up within QUICK_MS, MAX_QUICK times in a row, is not busy: it is none of
+ * ours. */
+#define QUICK_MS  20
+#define MAX_QUICK 8
 
 static enum rmr_status connect_error(int errnum, const char *path)
 {
@@ -93,8 +105,6 @@ static enum rmr_status await_answer(int fd, uint64_t deadline_ns, struct shm_pac
 			return error_set(RMR_TIMEOUT, "no answer in time");
 		(void)poll(&readable, 1, wait_ms);
 	}
-	if (status == RMR_DISCONNECTED)
-		return error_set(RMR_REFUSED, "the listener hung up");
 	if (status != RMR_OK)
 		return status;
 	if (answer->type == PACKET_REJECT) {
@@ -112,23 +122,20 @@ static enum rmr_status await_answer(int fd, uint64_t deadline_ns, struct shm_pac
 	return RMR_OK;
 }
 
-enum rmr_status shm_connect(struct rmr_conn *base, const char *address, uint64_t deadline_ns)
+/* Calls once. RMR_DISCONNECTED: the listener hung up without an answer. */
+static enum rmr_status call(struct shm_conn *conn, int fd, int segment_fd, uint64_t deadline_ns)
 {
-	struct shm_conn *conn = (struct shm_conn *)base;
+	struct rmr_conn *base = &conn->base;
 	struct shm_device *device = (struct shm_device *)base->queue->device;
 	struct packet_sender sender = {0};
+	int fds[PACKET_FDS] = {-1, -1};
 	struct shm_packet packet;
-	int fd = -1, segment_fd = -1, fds[PACKET_FDS] = {-1, -1};
-	enum rmr_status status = find_listener(address, deadline_ns, &fd);
+	enum rmr_status status;
 
-	if (status != RMR_OK)
-		return status;
-	status = shm_conn_prepare(conn, &segment_fd);
-	if (status != RMR_OK)
-		goto out;
 	shm_conn_introduce(conn, &packet, PACKET_HELLO);
 	status = packet_send(fd, &packet, (int[]){segment_fd, device->table_fd});
-	if (status == RMR_OK)
+	/* What the listener said before it hung up may be there though it takes nothing. */
+	if (status == RMR_OK || status == RMR_DISCONNECTED)
 		status = await_answer(fd, deadline_ns, &packet, fds, &sender);
 	if (status == RMR_OK) {
 		snprintf(base->peer, sizeof(base->peer), "pid %d uid %u", sender.pid, sender.uid);
@@ -139,10 +146,39 @@ enum rmr_status shm_connect(struct rmr_conn *base, const char *address, uint64_t
 		base->peer_private_length = packet.private_length;
 		memcpy(base->peer_private, packet.private_data, RMR_PRIVATE_MAX);
 	}
-out:
+	return status;
+}
+
+enum rmr_status shm_connect(struct rmr_conn *base, const char *address, uint64_t deadline_ns)
+{
+	struct shm_conn *conn = (struct shm_conn *)base;
+	uint64_t quick_ns = clock_deadline_ns(QUICK_MS);
+	int fd = -1, segment_fd = -1, quick = 0;
+	enum rmr_status status = find_listener(address, deadline_ns, &fd);
+
+	if (status != RMR_OK)
+		return status;
+	status = shm_conn_prepare(conn, &segment_fd);
+	if (status == RMR_OK)
+		status = call(conn, fd, segment_fd, deadline_ns);
+	while (status == RMR_DISCONNECTED) {
+		close(fd);
+		fd = -1;
+		quick = clock_passed(quick_ns) ? 0 : quick + 1;
+		if (quick == MAX_QUICK || clock_passed(deadline_ns)) {
+			status = error_set(RMR_REFUSED, "the listener hung up");
+			break;
+		}
+		poll(NULL, 0, AGAIN_MS);
+		quick_ns = clock_deadline_ns(QUICK_MS);
+		status = find_listener(address, deadline_ns, &fd);
+		if (status == RMR_OK)
+			status = call(conn, fd, segment_fd, deadline_ns);
+	}
 	if (status != RMR_OK) {
 		shm_conn_fini(base);
-		close(fd);
+		if (fd >= 0)
+			close(fd);
 	}
 	if (segment_fd >= 0)
 		close(segment_fd);

@@ -146,6 +146,7 @@ struct shm_listener {
 	int socket, lock_fd;
 	uint64_t resume_ns; /* out of descriptors until then; 0 when not */
 	char path[SHM_PATH_SIZE];
+	bool listening;	     /* callers in the kernel make base.fd readable */
 	struct list callers; /* struct shm_caller: connected, not yet introduced */
 	int caller_count;
 };

@@ -5,8 +5,11 @@
  * process dies, however it dies. So whoever gets the lock knows that a socket file found at PATH
  * is a dead process's, and removes it; whoever does not get it, is told that the address is in use.
  *
- * Callers that have connected but not yet introduced themselves wait in a list, each with a
- * deadline: a silent one delays nobody.
+ * Callers that have connected but not yet introduced themselves wait in a list of at most
+ * `backlog`, each with a deadline. While the list is full further callers wait in the kernel, and
+ * silent ones get less time: an honest caller speaks at once, so that silent ones hold up others
+ * for a fraction of the deadline only. A caller that was dropped though it meant well was hung up
+ * on, and calls again (connect.c).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,12 +28,15 @@
 #include "base/log.h"
 #include "fabric/shm/internal.h"
 
-#define PAUSE_MS 100 /* before accepting again, when there was no descriptor free */
+#define PAUSE_MS       100  /* before accepting again, when there was no descriptor free */
+#define PATIENCE_PART  4    /* of the deadline: what a silent caller has while the list is full */
+#define KERNEL_BACKLOG 1024 /* callers that wait in the kernel, at least */
 
 struct shm_caller {
 	struct list link;
 	int socket;
 	uint64_t deadline_ns;
+	uint64_t patience_ns; /* the deadline while the list is full */
 };
 
 /* Takes the lock beside the socket. The file may be unlinked by its last owner between our open and
@@ -100,6 +106,7 @@ static enum rmr_status remove_stale(const struct shm_listener *listener,
 
 static enum rmr_status bind_socket(struct shm_listener *listener)
 {
+	int backlog = listener->base.options.backlog;
 	struct sockaddr_un name = {.sun_family = AF_UNIX};
 	enum rmr_status status;
 	int on = 1;
@@ -120,7 +127,7 @@ static enum rmr_status bind_socket(struct shm_listener *listener)
 	}
 	/* The mode is right before anyone can connect, as that takes listen. */
 	if (chmod(listener->path, listener->base.options.socket_mode) != 0 ||
-	    listen(listener->socket, listener->base.options.backlog) != 0) {
+	    listen(listener->socket, backlog > KERNEL_BACKLOG ? backlog : KERNEL_BACKLOG) != 0) {
 		status = error_errno(RMR_SYSTEM, errno, "cannot listen at %s", listener->path);
 		unlink(listener->path);
 		goto close_socket;
@@ -137,6 +144,18 @@ static bool watch(struct shm_listener *listener, int fd)
 	struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP};
 
 	return epoll_ctl(listener->base.fd, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+/* Whether a caller in the kernel makes the listener's descriptor readable. */
+static bool watch_socket(struct shm_listener *listener, bool on)
+{
+	struct epoll_event event = {.events = on ? EPOLLIN : 0};
+
+	if (listener->listening != on &&
+	    epoll_ctl(listener->base.fd, EPOLL_CTL_MOD, listener->socket, &event) != 0)
+		return false;
+	listener->listening = on;
+	return true;
 }
 
 enum rmr_status shm_listener_init(struct rmr_listener *base, const char *address)
@@ -160,6 +179,7 @@ enum rmr_status shm_listener_init(struct rmr_listener *base, const char *address
 		status = error_errno(RMR_SYSTEM, errno, "cannot watch a socket");
 		goto close_all;
 	}
+	listener->listening = true;
 	return RMR_OK;
 
 close_all:
@@ -180,6 +200,8 @@ static void drop_caller(struct shm_listener *listener, struct shm_caller *caller
 	list_remove(&caller->link);
 	listener->caller_count--;
 	free(caller);
+	if (listener->resume_ns == 0)
+		(void)watch_socket(listener, true); /* there is room again */
 }
 
 void shm_listener_fini(struct rmr_listener *base)
@@ -201,29 +223,22 @@ static void pause_accepting(struct shm_listener *listener, int errnum)
 {
 	if (listener->resume_ns == 0)
 		log_error("%s: cannot accept: %s", listener->path, strerror(errnum));
-	epoll_ctl(listener->base.fd, EPOLL_CTL_DEL, listener->socket, NULL);
+	(void)watch_socket(listener, false);
 	listener->resume_ns = clock_deadline_ns(PAUSE_MS);
 }
 
-/* An honest caller introduces itself at once; so when too many wait, the one that has been silent
- * for longest goes. */
-static void make_room(struct shm_listener *listener)
+static bool is_full(const struct shm_listener *listener)
 {
-	if (listener->caller_count < listener->base.options.backlog)
-		return;
-	log_warn_limited("%s: too many silent callers, dropped one", listener->path);
-	drop_caller(listener, list_first_entry(&listener->callers, struct shm_caller, link), true);
+	return listener->caller_count >= listener->base.options.backlog;
 }
 
 static void take_callers(struct shm_listener *listener)
 {
-	uint64_t deadline_ns = clock_deadline_ns(listener->base.options.handshake_timeout_ms);
+	int timeout_ms = listener->base.options.handshake_timeout_ms;
 
-	if (listener->resume_ns != 0) {
-		if (!clock_passed(listener->resume_ns) || !watch(listener, listener->socket))
-			return;
-	}
-	for (int budget = listener->base.options.backlog; budget > 0; budget--) {
+	if (listener->resume_ns != 0 && !clock_passed(listener->resume_ns))
+		return;
+	while (!is_full(listener)) {
 		int fd = accept4(listener->socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 		struct shm_caller *caller;
 
@@ -233,7 +248,6 @@ static void take_callers(struct shm_listener *listener)
 		}
 		if (fd < 0)
 			break;
-		make_room(listener);
 		caller = calloc(1, sizeof(*caller));
 		if (!caller || !watch(listener, fd)) {
 			close(fd);
@@ -241,11 +255,13 @@ static void take_callers(struct shm_listener *listener)
 			break;
 		}
 		caller->socket = fd;
-		caller->deadline_ns = deadline_ns;
+		caller->deadline_ns = clock_deadline_ns(timeout_ms);
+		caller->patience_ns = clock_deadline_ns(timeout_ms / PATIENCE_PART);
 		list_add_tail(&listener->callers, &caller->link);
 		listener->caller_count++;
 	}
 	listener->resume_ns = 0;
+	(void)watch_socket(listener, !is_full(listener));
 }
 
 /* Does this caller make a good request? RMR_AGAIN: it has said nothing yet. */
@@ -279,6 +295,20 @@ static enum rmr_status hear(struct shm_listener *listener, struct shm_caller *ca
 	return RMR_OK;
 }
 
+/* Drops a caller, and tells it why if it has said something. */
+static void turn_away(struct shm_listener *listener, struct shm_caller *caller,
+		      enum rmr_status status)
+{
+	struct shm_packet packet = {.type = PACKET_REJECT};
+
+	if (status == RMR_PROTOCOL || status == RMR_DENIED) {
+		snprintf(packet.reason, sizeof(packet.reason), "%s", error_chain());
+		(void)!packet_send(caller->socket, &packet, NULL);
+	}
+	log_warn_limited("%s: dropped a caller: %s", listener->path, rmr_error_message());
+	drop_caller(listener, caller, true);
+}
+
 /* The first caller that makes a good request; those that never will are dropped. */
 static enum rmr_status hear_all(struct shm_listener *listener, struct shm_request *request,
 				uint64_t *nearest_ns)
@@ -291,15 +321,18 @@ static enum rmr_status hear_all(struct shm_listener *listener, struct shm_reques
 			drop_caller(listener, caller, false);
 			return RMR_OK;
 		}
-		if (status == RMR_AGAIN && !clock_passed(caller->deadline_ns)) {
-			if (caller->deadline_ns < *nearest_ns)
-				*nearest_ns = caller->deadline_ns;
-			continue;
+		if (status == RMR_AGAIN) {
+			uint64_t deadline_ns =
+				is_full(listener) ? caller->patience_ns : caller->deadline_ns;
+
+			if (!clock_passed(deadline_ns)) {
+				if (deadline_ns < *nearest_ns)
+					*nearest_ns = deadline_ns;
+				continue;
+			}
+			status = error_set(RMR_TIMEOUT, "it said nothing in time");
 		}
-		if (status == RMR_AGAIN)
-			error_set(RMR_TIMEOUT, "it said nothing in time");
-		log_warn_limited("%s: dropped a caller: %s", listener->path, rmr_error_message());
-		drop_caller(listener, caller, true);
+		turn_away(listener, caller, status);
 	}
 	return RMR_AGAIN;
 }
@@ -312,8 +345,12 @@ enum rmr_status shm_listener_next(struct rmr_listener *base, struct rmr_request 
 	enum rmr_status status;
 
 	pthread_mutex_lock(&listener->lock);
-	take_callers(listener);
 	status = hear_all(listener, (struct shm_request *)request, &nearest_ns);
+	if (status == RMR_AGAIN) {
+		take_callers(listener);
+		nearest_ns = CLOCK_NEVER;
+		status = hear_all(listener, (struct shm_request *)request, &nearest_ns);
+	}
 	if (listener->resume_ns != 0 && listener->resume_ns < nearest_ns)
 		nearest_ns = listener->resume_ns;
 	pthread_mutex_unlock(&listener->lock);
