@@ -20,8 +20,9 @@
  * else TCP), and tells it of a receive buffer. A get names a place in there, the server WRITEs the
  * value to it, and then answers; of a put the server READs the value. From there to the caller's
  * memory it is copied, unless that is memory of kv_control_alloc(): values travel to and from such
- * memory directly. Without a data plane all values travel inside messages, as far as the server
- * takes messages of that length (4 MiB, if it was not changed).
+ * memory directly. Without a data plane all values travel inside messages: those that are longer
+ * than the server's message limit (4 MiB, unless it was changed) in chunks, by GetStream and
+ * PutStream.
  *
  * Heartbeats. The server forgets a registered client that it does not hear of for a while (30 s, if
  * it was not changed). Calls keep the registration up by themselves. A program that makes none for
@@ -50,7 +51,8 @@ typedef struct kv_control kv_control_t;
 
 /* 0 or NULL in a field means its default. */
 typedef struct kv_control_options {
-	int timeout_ms;		/* of each call; default 5000 */
+	int timeout_ms;		/* of each call; of a value that travels in chunks: how long it may
+				 * stand still; default 5000 */
 	int connect_timeout_ms; /* default 5000 */
 	int spin_us;		/* wait awake at most so long; default 400, negative: never */
 
@@ -117,13 +119,14 @@ int kv_control_get_with(kv_control_t *control, const void *key, size_t key_lengt
  * NULL. */
 int kv_control_get_alloc(kv_control_t *control, const void *key, size_t key_length, void **value,
 			 size_t *length, kv_info_t *info);
-/* Version, length and time to live. Without a data plane the value travels, too. */
+/* Version, length and time to live. Without a data plane a value of up to one message travels, too.
+ */
 int kv_control_stat(kv_control_t *control, const void *key, size_t key_length, kv_info_t *info);
 
 int kv_control_put(kv_control_t *control, const void *key, size_t key_length, const void *value,
 		   size_t value_length);
-/* options and info may be NULL; of info the version and the length are known. With a condition the
- * value travels inside the message. On KV_EXISTS and KV_CAS_FAILED info has the current version. */
+/* options and info may be NULL; of info the version and the length are known. On KV_EXISTS and
+ * KV_CAS_FAILED info has the current version. */
 int kv_control_put_with(kv_control_t *control, const void *key, size_t key_length,
 			const void *value, size_t value_length, const kv_put_options_t *options,
 			kv_info_t *info);

@@ -47,7 +47,7 @@ typedef struct kv_control_server_options {
 	uint32_t max_connections; /* more are turned away; default 1024 */
 	uint32_t max_streams;	  /* calls under way of one connection; default 128 */
 	uint32_t max_message;	  /* bytes of one, either way; default 4 MiB */
-	uint32_t max_headers;	  /* bytes of one call's; default 16 KiB */
+	uint32_t max_headers;	  /* bytes of one call's; default 64 KiB, at most 128 */
 	size_t max_buffered;	  /* messages that are not complete, or not taken yet, of all
 				   * connections; default 64 MiB */
 	int keepalive_ms;    /* a connection that is silent for so long is asked; default 60000 */

@@ -34,6 +34,7 @@ void grpc_reader_init(struct grpc_reader *reader, uint32_t max_length, struct gr
 {
 	reader->budget = budget;
 	reader->max_length = max_length;
+	reader->takes_compressed = reader->is_compressed = false;
 	reader->length = reader->used = 0;
 	reader->prefix_used = 0;
 	reader->bytes = reader->small;
@@ -57,8 +58,11 @@ void grpc_reader_fini(struct grpc_reader *reader)
 
 void grpc_reader_next(struct grpc_reader *reader)
 {
+	bool takes_compressed = reader->takes_compressed;
+
 	give_back(reader);
 	grpc_reader_init(reader, reader->max_length, reader->budget);
+	reader->takes_compressed = takes_compressed;
 }
 
 /* Room for `needed` bytes of the message. */
@@ -98,7 +102,8 @@ static enum grpc_feed look_at_prefix(struct grpc_reader *reader)
 		return GRPC_FEED_WRONG;
 	if (reader->length > reader->max_length)
 		return GRPC_FEED_TOO_LONG;
-	if (prefix[0] == 1)
+	reader->is_compressed = prefix[0] == 1;
+	if (reader->is_compressed && !reader->takes_compressed)
 		return GRPC_FEED_COMPRESSED;
 	return reader->length ? GRPC_FEED_MORE : GRPC_FEED_MESSAGE;
 }

@@ -4,6 +4,7 @@
  *
  *	grpc.h		this
  *	framing.c	messages in a stream of bytes: five bytes of prefix, then the message
+ *	gzip.h, gzip.c	messages that are compressed
  *	metadata.c	status codes, percent-encoding of messages, time limits, content types
  *	plane.h, plane.c	what client and server say to each other over the data plane
  *	server/		the server: internal.h has its map
@@ -66,6 +67,9 @@ bool grpc_timeout_parse(const uint8_t *text, size_t length, uint64_t *timeout_ns
 /* Rounds up where the digits are not enough. Returns the length; the text ends with a zero. */
 size_t grpc_timeout_format(uint64_t timeout_ns, char to[GRPC_TIMEOUT_TEXT]);
 
+/* A list with commas, such as "identity,gzip", has this name in it. */
+bool grpc_list_has(const uint8_t *text, size_t length, const char *name);
+
 /* "application/grpc", also with "+proto" or parameters behind it. */
 bool grpc_content_type_is_right(const uint8_t *text, size_t length);
 
@@ -81,7 +85,7 @@ bool grpc_content_type_is_right(const uint8_t *text, size_t length);
 
 static inline void grpc_prefix_write(uint8_t to[GRPC_PREFIX], uint32_t length)
 {
-	to[0] = 0;
+	to[0] = 0; /* not compressed */
 	to[1] = (uint8_t)(length >> 24);
 	to[2] = (uint8_t)(length >> 16);
 	to[3] = (uint8_t)(length >> 8);
@@ -106,7 +110,7 @@ enum grpc_feed {
 	GRPC_FEED_MORE,	      /* all were taken, and the message is not complete */
 	GRPC_FEED_MESSAGE,    /* one is; take it, then feed the rest */
 	GRPC_FEED_TOO_LONG,   /* longer than the limit; reader->length tells how long */
-	GRPC_FEED_COMPRESSED, /* it is, and nobody said that it may */
+	GRPC_FEED_COMPRESSED, /* it is, and the call has named no encoding */
 	GRPC_FEED_WRONG,      /* the first byte is neither 0 nor 1 */
 	GRPC_FEED_NO_MEMORY,  /* the budget is used up, or the machine's memory */
 };
@@ -118,7 +122,9 @@ enum grpc_feed {
 struct grpc_reader {
 	struct grpc_budget *budget; /* NULL: none */
 	uint32_t max_length;
-	uint32_t length; /* of this message */
+	bool takes_compressed; /* the caller can unpack messages; false after init */
+	bool is_compressed;    /* this one is */
+	uint32_t length;       /* of this message */
 	uint32_t used;
 	uint8_t prefix[GRPC_PREFIX];
 	uint8_t prefix_used;

@@ -158,6 +158,25 @@ size_t grpc_timeout_format(uint64_t timeout_ns, char to[GRPC_TIMEOUT_TEXT])
 				units[unit].letter);
 }
 
+bool grpc_list_has(const uint8_t *text, size_t length, const char *name)
+{
+	size_t wanted = strlen(name), at = 0;
+
+	while (at < length) {
+		size_t end = at;
+
+		while (end < length && text[end] != ',')
+			end++;
+		while (at < end && text[at] == ' ')
+			at++;
+		if (end - at >= wanted && memcmp(text + at, name, wanted) == 0 &&
+		    (end - at == wanted || text[at + wanted] == ' '))
+			return true;
+		at = end + 1;
+	}
+	return false;
+}
+
 bool grpc_content_type_is_right(const uint8_t *text, size_t length)
 {
 	static const char type[] = "application/grpc";

@@ -64,4 +64,7 @@ const char *write_file(const char *name, const char *text);
 
 void pause_ms(int ms);
 
+/* control_client_chunks.c: puts and gets such values. */
+void check_chunks(kv_control_t *control);
+
 #endif

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "control/grpc.h"
+#include "control/gzip.h"
 #include "harness/test.h"
 
 /* ------------------------------------------------------------------------------------------
@@ -255,6 +256,76 @@ static void test_content_types(void)
 	CHECK(!is_grpc(""));
 }
 
+static void test_lists(void)
+{
+	static const struct {
+		const char *list;
+		bool has;
+	} cases[] = {
+		{"gzip", true},
+		{"identity,gzip", true},
+		{"identity, deflate, gzip", true},
+		{"gzip ,identity", true},
+		{"", false},
+		{"identity", false},
+		{"gzipped", false},
+		{"xgzip", false},
+		{",,", false},
+	};
+
+	for (size_t i = 0; i < TEST_COUNT(cases); i++)
+		CHECK_EQ(grpc_list_has((const uint8_t *)cases[i].list, strlen(cases[i].list),
+				       "gzip"),
+			 cases[i].has);
+}
+
+#define GZIP_TEXT 100000u
+
+static void test_gzip(void)
+{
+	static uint8_t text[GZIP_TEXT], packed[GZIP_TEXT];
+	struct grpc_budget budget = {.most = 2 * GZIP_TEXT};
+	struct gzip_packer *packer = gzip_packer_create();
+	struct gzip_bytes bytes;
+	size_t length;
+
+	CHECK(packer);
+	for (size_t i = 0; i < sizeof(text); i++)
+		text[i] = (uint8_t)(i / 100);
+	for (size_t size = 0; size <= sizeof(text); size += 12500) {
+		length = gzip_pack(packer, text, (uint32_t)size, packed, sizeof(packed));
+		CHECK(length > 0);
+		/* A message that just fits, and one that has one byte too many. */
+		CHECK_EQ(gzip_unpack(packed, (uint32_t)length, size, &budget, &bytes), GZIP_OK);
+		CHECK(bytes.length == size && memcmp(bytes.bytes, text, size) == 0);
+		CHECK_EQ(budget.used, bytes.room);
+		gzip_bytes_free(&bytes, &budget);
+		CHECK_EQ(budget.used, 0);
+		if (size)
+			CHECK_EQ(gzip_unpack(packed, (uint32_t)length, size - 1, &budget, &bytes),
+				 GZIP_TOO_LONG);
+		CHECK_EQ(gzip_pack(packer, text, (uint32_t)size, packed, 10), 0);
+	}
+	length = gzip_pack(packer, text, sizeof(text), packed, sizeof(packed));
+	budget.most = 50000;
+	CHECK_EQ(gzip_unpack(packed, (uint32_t)length, sizeof(text), &budget, &bytes),
+		 GZIP_NO_MEMORY);
+	CHECK_EQ(budget.used, 0);
+	budget.most = 2 * GZIP_TEXT;
+	/* Cut anywhere, spoiled anywhere, and with something behind it. */
+	for (size_t cut = 0; cut < length; cut++) {
+		CHECK_EQ(gzip_unpack(packed, (uint32_t)cut, sizeof(text), &budget, &bytes),
+			 GZIP_BROKEN);
+		CHECK_EQ(budget.used, 0);
+	}
+	CHECK_EQ(gzip_unpack(packed, (uint32_t)length + 1, sizeof(text), &budget, &bytes),
+		 GZIP_BROKEN);
+	packed[length - 6] ^= 1;
+	CHECK_EQ(gzip_unpack(packed, (uint32_t)length, sizeof(text), &budget, &bytes), GZIP_BROKEN);
+	CHECK_EQ(budget.used, 0);
+	gzip_packer_destroy(packer);
+}
+
 static const struct test tests[] = {
 	{"messages_in_pieces", test_messages_in_pieces},
 	{"wrong_prefixes", test_wrong_prefixes},
@@ -265,6 +336,8 @@ static const struct test tests[] = {
 	{"timeouts", test_timeouts},
 	{"statuses", test_statuses},
 	{"content_types", test_content_types},
+	{"lists", test_lists},
+	{"gzip", test_gzip},
 };
 
 int main(int argc, char **argv)

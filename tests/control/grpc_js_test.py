@@ -72,6 +72,7 @@ def test_example():
     assert "get greeting: hello from JavaScript\n" in output, output
     assert re.search(r"cas: done, version (\d+)\ncas: somebody was quicker, version \1\n",
                      output), output
+    assert "film: 20971520 bytes\n" in output, output
     assert "scan list: list:0 list:1 list:2\n" in output, output
     assert output.endswith("delete: true, then get: null\nkeys: 3\n"), output
 
@@ -86,6 +87,18 @@ def test_streaming_and_cancellation():
     node_modules()
     with GrpcServer() as server:
         run_script("streaming", server.address)
+
+
+def test_chunks():
+    node_modules()
+    with GrpcServer() as server:
+        run_script("chunks", server.address)
+
+
+def test_metadata():
+    node_modules()
+    with GrpcServer() as server:
+        run_script("metadata", server.address)
 
 
 def test_tls_and_tokens():

@@ -32,7 +32,7 @@ pb = health_pb = reflection_pb = messages = None
 class Caller:
     """Calls the methods by their names: caller.Get(key=b"k")."""
 
-    STREAMS = {"Scan"}
+    STREAMS = {"Scan", "GetStream"}
 
     def __init__(self, server, credentials=None, token=None, options=()):
         options = [("grpc.max_receive_message_length", -1), *options]
@@ -264,11 +264,233 @@ def test_many_at_once():
             assert future.result(PATIENCE_S).value == b"v%d" % number
 
 
-def test_compressed_requests_are_refused():
+def test_put_needs_a_value():
     with service() as (_, call):
-        with expect(grpc.StatusCode.UNIMPLEMENTED, "identity"):
-            call.Put(key=b"k" * 100, inline_value=bytes(1000), compression=grpc.Compression.Gzip)
+        with expect(grpc.StatusCode.INVALID_ARGUMENT, "no value"):
+            call.Put(key=b"k")
+        assert call.Put(key=b"k", inline_value=b"").success
+        assert call.Get(key=b"k").value_length == 0
+
+
+def test_what_put_takes_can_be_got():
+    """Whatever fits into a message on the way in fits into one on the way out."""
+    limit = 4 << 20
+    with GrpcServer() as server, \
+            Caller(server, options=[("grpc.max_receive_message_length", limit)]) as call:
+        call.Put(key=b"k", inline_value=bytes(limit - 64), ttl_seconds=2**62)
+        got = call.Get(key=b"k", request_id=2**64 - 1)
+        assert got.value_length == len(got.value) == limit - 64
+        for length in (limit - 63, limit - 16, limit):
+            with expect(grpc.StatusCode.RESOURCE_EXHAUSTED, "PutStream"):
+                call.Put(key=b"k", inline_value=bytes(length))
+            with expect(grpc.StatusCode.RESOURCE_EXHAUSTED, "PutStream"):
+                call.Cas(key=b"k", value=bytes(length), expected_version=got.version)
+
+
+def test_metadata():
+    """Up to 64 KiB of it; a call with more ends alone."""
+    with service() as (_, call):
         call.Put(key=b"k", inline_value=b"v")
+        for length in (20000, 50000):
+            assert call.Get(key=b"k", metadata=[("x-long", "y" * length)]).value == b"v"
+        with expect(grpc.StatusCode.RESOURCE_EXHAUSTED):
+            call.Get(key=b"k", metadata=[("x-long", "y" * 50000), ("x-longer", "y" * 50000)])
+        assert call.Get(key=b"k").value == b"v"
+
+
+# ---------------------------------------------------------------- streams
+
+
+def put_stream(call, key, value, chunk=100000, timeout=PATIENCE_S, compression=None, **header):
+    """PutStream of a value; `chunk` bytes a message."""
+    def messages():
+        fields = {"value_length": len(value), **header}
+        yield pb.PutStreamRequest(header=pb.PutStreamHeader(key=key, **fields))
+        for at in range(0, len(value), chunk):
+            yield pb.PutStreamRequest(chunk=value[at:at + chunk])
+    function = call.channel.stream_unary(
+        SERVICE + "PutStream", request_serializer=pb.PutStreamRequest.SerializeToString,
+        response_deserializer=pb.PutStreamResponse.FromString)
+    return function(messages(), timeout=timeout, metadata=call.metadata, compression=compression)
+
+
+def get_stream(call, key, **fields):
+    responses = list(call.GetStream(key=key, **fields))
+    return responses[0], b"".join(response.chunk for response in responses), len(responses)
+
+
+def test_streams():
+    with service() as (_, call):
+        for length in (0, 1, 65536, 4 << 20, (9 << 20) + 5):
+            value = os.urandom(length)
+            put = put_stream(call, b"k", value, ttl_seconds=1000, request_id=5)
+            assert put.success and put.version and put.request_id == 5, put
+            first, got, count = get_stream(call, b"k", request_id=6)
+            assert got == value
+            assert (first.value_length, first.version, first.request_id) == (length, put.version,
+                                                                              6), first
+            assert 990000 < first.ttl_ms <= 1000000, first
+            assert count == max(1, -(-length // 262144)), count
+        assert get_stream(call, b"k", chunk_size=1 << 20)[2] == 10
+        assert get_stream(call, b"k", chunk_size=2**32 - 1)[2] == 3
+        with expect(grpc.StatusCode.NOT_FOUND):
+            get_stream(call, b"none")
+        with expect(grpc.StatusCode.INVALID_ARGUMENT):
+            get_stream(call, b"")
+        # What other clients count is a value, too.
+        call.Put(key=b"n", inline_value=b"7")
+        assert get_stream(call, b"n")[1] == b"7"
+
+
+def test_stream_conditions():
+    value = os.urandom(5 << 20)
+    with service() as (_, call):
+        new = put_stream(call, b"k", value, condition=pb.PutStreamHeader.IF_ABSENT)
+        assert new.success, new
+        there = put_stream(call, b"k", b"x", condition=pb.PutStreamHeader.IF_ABSENT)
+        assert not there.success and there.version == new.version and there.error_message, there
+        late = put_stream(call, b"k", b"x", condition=pb.PutStreamHeader.IF_VERSION,
+                          expected_version=new.version + 1)
+        assert not late.success and late.version == new.version, late
+        assert get_stream(call, b"k")[1] == value
+        swapped = put_stream(call, b"k", value + b"x", condition=pb.PutStreamHeader.IF_VERSION,
+                             expected_version=new.version)
+        assert swapped.success and swapped.version > new.version, swapped
+        gone = put_stream(call, b"none", b"x", condition=pb.PutStreamHeader.IF_VERSION,
+                          expected_version=new.version)
+        assert not gone.success and gone.version == 0, gone
+        with expect(grpc.StatusCode.INVALID_ARGUMENT, "version 0"):
+            put_stream(call, b"k", b"x", condition=pb.PutStreamHeader.IF_VERSION)
+        with expect(grpc.StatusCode.INVALID_ARGUMENT, "condition"):
+            put_stream(call, b"k", b"x", condition=9)
+
+
+def test_streams_that_are_wrong():
+    """They change nothing, and what they held comes back."""
+    with service() as (_, call):
+        call.Put(key=b"k", inline_value=b"old")
+        function = call.channel.stream_unary(
+            SERVICE + "PutStream", request_serializer=pb.PutStreamRequest.SerializeToString,
+            response_deserializer=pb.PutStreamResponse.FromString)
+        header = pb.PutStreamRequest(header=pb.PutStreamHeader(key=b"k", value_length=10))
+        chunk = pb.PutStreamRequest(chunk=b"12345")
+        for messages in ([], [chunk], [header], [header, chunk], [header, header, chunk, chunk],
+                         [header, chunk, chunk, chunk], [header, pb.PutStreamRequest()],
+                         [pb.PutStreamRequest(header=pb.PutStreamHeader(value_length=1)), chunk]):
+            for _ in range(20):
+                with expect(grpc.StatusCode.INVALID_ARGUMENT):
+                    function(iter(messages), timeout=PATIENCE_S)
+        with expect(grpc.StatusCode.RESOURCE_EXHAUSTED, "ever hold"):
+            put_stream(call, b"k", b"", value_length=1 << 40)
+        assert call.Get(key=b"k").value == b"old"
+        # 64 MiB of store: drafts that were not given back would fill it.
+        for _ in range(20):
+            with expect(grpc.StatusCode.INVALID_ARGUMENT):
+                put_stream(call, b"k", b"12345", value_length=12 << 20)
+        assert put_stream(call, b"k", bytes(12 << 20)).success
+
+
+def test_a_value_that_is_replaced_while_it_is_read():
+    with service() as (_, call):
+        old = os.urandom(12 << 20)
+        put_stream(call, b"k", old)
+        stream = call.GetStream(key=b"k")
+        got = next(stream).chunk
+        put_stream(call, b"k", b"new")
+        got += b"".join(response.chunk for response in stream)
+        assert got == old
+        assert get_stream(call, b"k")[1] == b"new"
+
+
+def test_streams_are_bounded():
+    """In bytes that they hold, and in time."""
+    with service("--grpc-stall", "1s") as (server, call):
+        started, go_on = threading.Event(), threading.Event()
+
+        def messages(length):
+            yield pb.PutStreamRequest(header=pb.PutStreamHeader(key=b"k", value_length=length))
+            started.set()
+            go_on.wait(PATIENCE_S)
+
+        function = call.channel.stream_unary(
+            SERVICE + "PutStream", request_serializer=pb.PutStreamRequest.SerializeToString,
+            response_deserializer=pb.PutStreamResponse.FromString)
+        # One that is slow: it may have a second, and one more for 64 KiB.
+        slow = function.future(messages(65536))
+        with expect(grpc.StatusCode.DEADLINE_EXCEEDED, "64 KiB a second"):
+            slow.result(PATIENCE_S)
+        # One that holds most of the memory. Others have to be short of the rest.
+        holder = function.future(messages(40 << 20))
+        end = time.monotonic() + PATIENCE_S
+        while True:
+            with contextlib.suppress(grpc.RpcError):
+                put_stream(call, b"other", bytes(1 << 20))
+                assert time.monotonic() < end
+                continue
+            break
+        with expect(grpc.StatusCode.RESOURCE_EXHAUSTED, "hold too much"):
+            put_stream(call, b"other", bytes(1 << 20))
+        holder.cancel()
+        go_on.set()
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:
+            with contextlib.suppress(grpc.RpcError):
+                put_stream(call, b"other", bytes(1 << 20))
+                break
+        assert get_stream(call, b"other")[1] == bytes(1 << 20)
+
+
+def test_a_reader_that_does_not_read():
+    with service("--grpc-stall", "1s") as (_, call):
+        put_stream(call, b"k", bytes(12 << 20))
+        stream = call.GetStream(key=b"k")
+        next(stream)
+        end = time.monotonic() + PATIENCE_S
+        while call.Stats(prefix="control.stalls").figures[0].number == 0:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        with contextlib.suppress(grpc.RpcError):
+            for _ in stream:
+                pass
+        assert put_stream(call, b"k", bytes(40 << 20)).success
+
+
+# ---------------------------------------------------------------- compression
+
+
+def test_gzip():
+    plain, noise = b"text " * 40000, os.urandom(200000)
+    with service() as (server, call):
+        gzip = grpc.Compression.Gzip
+        for value in (b"", b"v", plain, noise, bytes(4000000)):
+            assert call.Put(key=b"k", inline_value=value, compression=gzip).success
+            assert call.Get(key=b"k", compression=gzip).value == value
+            assert call.Get(key=b"k").value == value
+        value = plain * 30 + noise
+        assert put_stream(call, b"s", value, compression=gzip).success
+        responses = list(call.GetStream(key=b"s", compression=gzip))
+        assert b"".join(response.chunk for response in responses) == value
+
+        def taken(**more):
+            before = call.Stats(prefix="control.bytes_out").figures[0].number
+            call.Get(key=b"k", **more)
+            return call.Stats(prefix="control.bytes_out").figures[0].number - before
+
+        # Only those who compress get compressed answers, and only where it pays.
+        call.Put(key=b"k", inline_value=plain)
+        assert taken() > len(plain) > 20 * taken(compression=gzip)
+        call.Put(key=b"k", inline_value=noise)
+        assert taken(compression=gzip) > len(noise)
+
+
+def test_gzip_bomb():
+    """Four megabytes are the limit of what a message unpacks to, too."""
+    with service() as (server, call):
+        with expect(grpc.StatusCode.RESOURCE_EXHAUSTED, "unpacks"):
+            call.Put(key=b"k", inline_value=bytes(64 << 20), compression=grpc.Compression.Gzip)
+        with open(f"/proc/{server.process.pid}/status") as file:
+            peak = next(line for line in file if line.startswith("VmHWM"))
+        assert int(peak.split()[1]) < 160 << 10, peak
 
 
 # ---------------------------------------------------------------- time
@@ -587,6 +809,7 @@ def test_example():
         assert "get greeting: hello from Python\n" in result.stdout, result
         assert re.search(r"cas: done, version (\d+)\ncas: somebody was quicker, version \1\n",
                          result.stdout), result
+        assert "film: 20971520 bytes\n" in result.stdout, result
         assert "scan list: list:0 list:1 list:2\n" in result.stdout, result
         assert result.stdout.endswith("delete: True, then get: None\nkeys: 3\n"), result
 

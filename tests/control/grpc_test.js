@@ -64,6 +64,40 @@ async function streaming(address) {
   cache.close();
 }
 
+async function chunks(address) {
+  const cache = connect(address);
+  const value = Buffer.alloc((9 << 20) + 1);
+  for (let at = 0; at < value.length; at += 4096) value.writeUInt32LE(at, Math.min(at,
+    value.length - 4));
+  function* parts() {
+    for (let at = 0; at < value.length; at += 300000) yield value.subarray(at, at + 300000);
+  }
+  await cache.putStream('long', value.length, parts());
+  const got = [];
+  for await (const chunk of cache.getStream('long')) got.push(chunk);
+  assert.ok(value.equals(Buffer.concat(got)));
+  await fails(status.RESOURCE_EXHAUSTED, cache.get('long'));
+  await fails(status.INVALID_ARGUMENT, cache.putStream('long', 10, [Buffer.alloc(9)]));
+  await fails(status.INVALID_ARGUMENT, cache.call('Put', { key: Buffer.from('k') }));
+  cache.close();
+}
+
+async function metadata(address) {
+  const cache = connect(address);
+  await cache.put('k', 'v');
+  for (const length of [20000, 50000]) {
+    cache.metadata.set('x-long', 'y'.repeat(length));
+    assert.strictEqual((await cache.get('k')).toString(), 'v');
+  }
+  cache.metadata.set('x-longer', 'y'.repeat(40000));
+  await fails(status.RESOURCE_EXHAUSTED, cache.get('k'));
+  cache.metadata.remove('x-longer');
+  assert.strictEqual((await cache.get('k')).toString(), 'v');
+  const [connections] = Object.values(await cache.stats('control.connections_total'));
+  assert.strictEqual(connections, 1);
+  cache.close();
+}
+
 async function secure(address, authority, token) {
   const tls = credentials.createSsl(fs.readFileSync(authority));
   const cache = connect(address, { credentials: tls, token });
@@ -76,7 +110,7 @@ async function secure(address, authority, token) {
   for (const one of [cache, stranger, plain]) one.close();
 }
 
-({ methods, streaming, secure })[process.argv[3]](...process.argv.slice(4)).then(
+({ methods, streaming, chunks, metadata, secure })[process.argv[3]](...process.argv.slice(4)).then(
   () => console.log('done'),
   (error) => {
     console.error(error);

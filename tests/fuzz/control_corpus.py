@@ -5,6 +5,7 @@ Good calls of every method, as records and as raw frames, and some that are wron
 thought. The fuzzer finds the rest.
 """
 
+import gzip
 import os
 import struct
 import sys
@@ -14,9 +15,9 @@ from http2 import (CONTINUATION, DATA, END_HEADERS, END_STREAM, GET, HEADERS, PI
                    PUT, RST_STREAM, SETTINGS, WINDOW_UPDATE, field, frame, integer, literal,
                    message, request_headers, varint)
 
-(GET_M, PUT_M, DELETE_M, CAS_M, TOUCH_M, STATS_M, SCAN_M, REGISTER_M, HEARTBEAT_M, CHECK_M, WATCH_M,
- REFLECT_M, REFLECT_ALPHA_M) = range(13)
-NO_PREFIX, NO_END, IN_PIECES, RESET, TIMEOUT, TOKEN = (1 << bit for bit in range(6))
+(GET_M, PUT_M, DELETE_M, CAS_M, TOUCH_M, STATS_M, GET_STREAM_M, PUT_STREAM_M, SCAN_M, REGISTER_M,
+ HEARTBEAT_M, CHECK_M, WATCH_M, REFLECT_M, REFLECT_ALPHA_M) = range(15)
+NO_PREFIX, NO_END, IN_PIECES, RESET, TIMEOUT, TOKEN, GZIP = (1 << bit for bit in range(7))
 
 
 def number(index, value):
@@ -35,7 +36,13 @@ def greeted(raw):
     return bytes([0]) + raw
 
 
-LOCATION = field(1, b"client") + field(2, number(1, 4096) + field(2, field(1, b"shm:x") +
+def put_stream(length, *chunks, condition=0):
+    """Messages with their prefixes."""
+    header = field(1, b"key") + number(2, length) + number(6, condition) + number(7, 1)
+    return message((1, header)) + b"".join(message((2, chunk)) for chunk in chunks)
+
+
+LOCATION = number(1, 7) + field(2, number(1, 4096) + field(2, field(1, b"shm:x") +
                                                                   number(2, 7))) + number(4, 100)
 CORPUS = {
     "get": records(record(GET_M, field(1, b"key"))),
@@ -47,12 +54,28 @@ CORPUS = {
     "delete": records(record(DELETE_M, field(1, b"key") + number(16, 3))),
     "cas": records(record(CAS_M, field(1, b"key") + field(2, b"v")),
                    record(CAS_M, field(1, b"key") + field(2, b"w") + number(3, 1))),
+    "cas_location": records(record(CAS_M, field(1, b"key") + field(6, LOCATION))),
+    "put_stream": records(record(PUT_STREAM_M, put_stream(6, b"abc", b"def"), NO_PREFIX),
+                          record(GET_STREAM_M, field(1, b"key") + number(2, 2))),
+    "put_stream_if": records(record(PUT_STREAM_M, put_stream(1, b"a", condition=1), NO_PREFIX),
+                             record(PUT_STREAM_M, put_stream(1, b"a", condition=2), NO_PREFIX)),
+    "put_stream_short": records(record(PUT_STREAM_M, put_stream(7, b"abc"), NO_PREFIX)),
+    "put_stream_long": records(record(PUT_STREAM_M, put_stream(2, b"abc"), NO_PREFIX)),
+    "put_stream_huge": records(record(PUT_STREAM_M, put_stream(2**64 - 1, b"abc"), NO_PREFIX)),
+    "put_stream_left": records(record(PUT_STREAM_M, put_stream(9 << 20, b"a"), NO_PREFIX | NO_END),
+                               record(PUT_STREAM_M, put_stream(9 << 20, b"a"), NO_PREFIX | RESET)),
+    "gzip": records(record(PUT_M, gzip.compress(field(1, b"key") + field(2, b"v" * 2000)), GZIP),
+                    record(GET_M, gzip.compress(field(1, b"key")), GZIP)),
+    "gzip_bomb": records(record(PUT_M, gzip.compress(field(1, b"k") + field(2, bytes(1 << 20))),
+                                GZIP)),
+    "gzip_broken": records(record(PUT_M, gzip.compress(field(1, b"key"))[:-3], GZIP),
+                           record(PUT_M, b"", GZIP)),
     "touch": records(record(TOUCH_M, field(1, b"key") + number(2, 2**64 - 1))),
     "stats": records(record(STATS_M, field(1, b"control."))),
     "scan": records(record(PUT_M, field(1, b"a") + field(2, b"b")),
                     record(SCAN_M, field(1, b"a") + number(3, 5) + number(4, 1))),
-    "register": records(record(REGISTER_M, field(1, b"me") + field(2, b"shm") + number(3, 65536))),
-    "heartbeat": records(record(HEARTBEAT_M, field(1, b"me"))),
+    "register": records(record(REGISTER_M, number(1, 7) + field(2, b"shm") + number(3, 65536))),
+    "heartbeat": records(record(HEARTBEAT_M, number(1, 7))),
     "health": records(record(CHECK_M, field(1, b"other")), record(CHECK_M, b""),
                       record(WATCH_M, b"", NO_END), record(WATCH_M, b"")),
     "reflect": records(record(REFLECT_M, field(7, b"") , NO_END),

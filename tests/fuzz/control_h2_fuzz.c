@@ -35,6 +35,7 @@ enum record_flag {
 	RESET = 1 << 3,	    /* behind it */
 	TIMEOUT = 1 << 4,
 	TOKEN = 1 << 5,
+	GZIP = 1 << 6, /* the body is a gzip, the input says */
 };
 
 static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -146,6 +147,10 @@ static void add_headers(struct bytes *to, uint32_t stream, const char *path, uin
 	add_header(&block, "content-type", "application/grpc");
 	if (flags & TIMEOUT)
 		add_header(&block, "grpc-timeout", "1n");
+	if (flags & GZIP) {
+		add_header(&block, "grpc-encoding", "gzip");
+		add_header(&block, "grpc-accept-encoding", "identity,gzip");
+	}
 	if (flags & TOKEN)
 		add_header(&block, "authorization", "Bearer nothing");
 	add_frame(to, NGHTTP2_HEADERS, NGHTTP2_FLAG_END_HEADERS, stream, block.at, block.used);
@@ -157,6 +162,7 @@ static void add_body(struct bytes *to, uint32_t stream, const uint8_t *body, siz
 	uint8_t prefix[GRPC_PREFIX];
 
 	grpc_prefix_write(prefix, (uint32_t)length);
+	prefix[0] = flags & GZIP ? 1 : 0;
 	if (!(flags & NO_PREFIX))
 		add_frame(to, NGHTTP2_DATA, 0, stream, prefix, sizeof(prefix));
 	for (size_t i = 0; flags & IN_PIECES && i < length; i++)

@@ -155,7 +155,7 @@ static const struct option_spec specs[] = {
 	OPTION_SIZE("grpc-max-message", 0, &args.grpc_message,
 		    "gRPC: bytes of one message (default 4MiB)", .max = GRPC_MESSAGE_MAX),
 	OPTION_SIZE("grpc-max-headers", 0, &args.grpc_headers,
-		    "gRPC: bytes of a call's headers (default 16KiB)", .max = 65536),
+		    "gRPC: bytes of a call's headers (default 64KiB)", .max = 131072),
 	OPTION_SIZE("grpc-max-buffered", 0, &args.grpc_buffered,
 		    "gRPC: bytes of all messages that are incomplete or not taken (default 64MiB)",
 		    .max = LANDING_MAX),

@@ -20,6 +20,14 @@ async function main() {
   for await (const entry of cache.scan('list:')) names.push(entry.key.toString());
   console.log(`scan list: ${names.sort().join(' ')}`);
 
+  // A value that is longer than a message travels in chunks.
+  const chunk = Buffer.alloc(1 << 20, 'x');
+  await cache.putStream('film', 20 * chunk.length, Array(20).fill(chunk), { ttlMs: 60000 });
+  let length = 0;
+  for await (const part of cache.getStream('film')) length += part.length;
+  console.log(`film: ${length} bytes`);
+  await cache.delete('film');
+
   console.log(`delete: ${await cache.delete('greeting')}, then get: ${await cache.get('greeting')}`);
   console.log(`keys: ${(await cache.stats('keys')).keys}`);
   cache.close();

@@ -80,6 +80,35 @@ class KvCache {
     return Object.fromEntries(figures.map((figure) => [figure.name, figure[figure.value]]));
   }
 
+  // A value of any length, as an async iterator of Buffers: the server keeps what is not taken yet.
+  async *getStream(key) {
+    const stream = this.stub.GetStream({ key: Buffer.from(key) }, this.metadata);
+    for await (const { chunk } of stream) yield chunk;
+  }
+
+  // Sets a key to a value of `length` bytes, from any iterable of Buffers. Returns the version. The
+  // next chunk is asked for when the connection has taken the one before.
+  putStream(key, length, chunks, { ttlMs = 0 } = {}) {
+    return new Promise((resolve, reject) => {
+      const stream = this.stub.PutStream(this.metadata, (error, response) => {
+        if (error) reject(error);
+        else resolve(response.version);
+      });
+      const send = async () => {
+        stream.write({ header: { key: Buffer.from(key), value_length: length, ttl_ms: ttlMs } });
+        for await (const chunk of chunks) {
+          if (stream.destroyed) return;
+          if (!stream.write({ chunk })) await new Promise((go) => stream.once('drain', go));
+        }
+        stream.end();
+      };
+      send().catch((error) => {
+        stream.cancel();
+        reject(error);
+      });
+    });
+  }
+
   // All keys that begin like this, one by one.
   async *scan(prefix = '') {
     const stream = this.stub.Scan({ prefix: Buffer.from(prefix) }, this.metadata);

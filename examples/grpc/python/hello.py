@@ -27,6 +27,12 @@ def main():
         names = sorted(entry.key.decode() for entry in cache.scan(b"list:"))
         print(f"scan list: {' '.join(names)}")
 
+        # A value that is longer than a message travels in chunks.
+        chunk = b"x" * (1 << 20)
+        cache.put_stream(b"film", 20 * len(chunk), (chunk for _ in range(20)), ttl_s=60)
+        print(f"film: {sum(len(part) for part in cache.get_stream(b'film'))} bytes")
+        cache.delete(b"film")
+
         print(f"delete: {cache.delete(b'greeting')}, then get: {cache.get(b'greeting')}")
         print(f"keys: {cache.stats('keys')['keys']}")
 

@@ -58,6 +58,27 @@ class KvCache:
         request = pb.PutRequest(key=key, inline_value=value, ttl_ms=int(ttl_s * 1000))
         return self.call("Put", request, pb.PutResponse).version
 
+    def get_stream(self, key):
+        """A value of any length, chunk by chunk: the server keeps what is not taken yet."""
+        function = self.channel.unary_stream(
+            SERVICE + "GetStream", request_serializer=pb.GetStreamRequest.SerializeToString,
+            response_deserializer=pb.GetStreamResponse.FromString)
+        for response in function(pb.GetStreamRequest(key=key), metadata=self.metadata):
+            yield response.chunk
+
+    def put_stream(self, key, length, chunks, ttl_s=0):
+        """Sets a key to a value of `length` bytes, from any iterable of bytes. Returns the
+        version."""
+        def requests():
+            header = pb.PutStreamHeader(key=key, value_length=length, ttl_ms=int(ttl_s * 1000))
+            yield pb.PutStreamRequest(header=header)
+            for chunk in chunks:
+                yield pb.PutStreamRequest(chunk=chunk)
+        function = self.channel.stream_unary(
+            SERVICE + "PutStream", request_serializer=pb.PutStreamRequest.SerializeToString,
+            response_deserializer=pb.PutStreamResponse.FromString)
+        return function(requests(), metadata=self.metadata).version
+
     def delete(self, key):
         """Whether it was there."""
         return self.call("Delete", pb.DeleteRequest(key=key), pb.DeleteResponse).key_existed

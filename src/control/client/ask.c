@@ -17,6 +17,10 @@
 
 #define MESSAGE_MOST (1u << 30)
 #define TRIES	     3
+#define CHUNK	     (256u << 10)
+#define CHUNK_TAG    (2u << 3 | 2u) /* PutStreamRequest.chunk: field 2, bytes */
+
+_Static_assert(GRPC_PREFIX + 1 + 5 <= CONTROL_FRAME, "a frame has room");
 
 /* ------------------------------------------------------------------------------------------
  * nghttp2's callbacks
@@ -79,7 +83,11 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t stream_id, c
 		    ask->take(ask->context, ask->reader.bytes, ask->reader.length)) {
 			ask->messages++;
 			grpc_reader_next(&ask->reader);
-			continue;
+			if (!ask->is_enough)
+				continue;
+			ask->status = GRPC_OK;
+			ask->is_answered = ask->is_over = true;
+			break;
 		}
 		snprintf(ask->text, sizeof(ask->text), "the answer makes no sense");
 		ask->status = fed == GRPC_FEED_NO_MEMORY ? GRPC_RESOURCE_EXHAUSTED : GRPC_INTERNAL;
@@ -128,24 +136,73 @@ int ask_callbacks(nghttp2_session_callbacks *callbacks)
  * The request
  */
 
+/* The frame of the next chunk: prefix, and PutStreamRequest.chunk's tag and length. */
+static void begin_chunk(struct control_ask *ask)
+{
+	size_t left = ask->stream_length - ask->stream_sent;
+	uint32_t length = left < CHUNK ? (uint32_t)left : CHUNK, number = length;
+	size_t used = GRPC_PREFIX;
+
+	ask->frame[used++] = CHUNK_TAG;
+	for (; number > 127; number >>= 7)
+		ask->frame[used++] = (uint8_t)(number | 128);
+	ask->frame[used++] = (uint8_t)number;
+	grpc_prefix_write(ask->frame, (uint32_t)(used - GRPC_PREFIX) + length);
+	ask->frame_length = used;
+	ask->frame_sent = 0;
+	ask->chunk_left = length;
+}
+
+/* The next bytes of the request: the message, then frames and chunks. NULL: that was all. */
+static const uint8_t *next_bytes(struct control_ask *ask, size_t room, size_t *length)
+{
+	const uint8_t *bytes;
+	size_t left, *sent;
+
+	if (ask->body_sent == ask->body_length && ask->frame_sent == ask->frame_length &&
+	    !ask->chunk_left && ask->stream_sent < ask->stream_length)
+		begin_chunk(ask);
+	if (ask->body_sent < ask->body_length) {
+		bytes = ask->body + ask->body_sent;
+		left = ask->body_length - ask->body_sent;
+		sent = &ask->body_sent;
+	} else if (ask->frame_sent < ask->frame_length) {
+		bytes = ask->frame + ask->frame_sent;
+		left = ask->frame_length - ask->frame_sent;
+		sent = &ask->frame_sent;
+	} else if (ask->chunk_left) {
+		bytes = ask->stream + ask->stream_sent;
+		left = ask->chunk_left;
+		sent = &ask->stream_sent;
+	} else {
+		return NULL;
+	}
+	*length = left < room ? left : room;
+	*sent += *length;
+	if (sent == &ask->stream_sent)
+		ask->chunk_left -= *length;
+	return bytes;
+}
+
 static ssize_t read_body(nghttp2_session *session, int32_t stream_id, uint8_t *to, size_t room,
 			 uint32_t *flags, nghttp2_data_source *source, void *user)
 {
 	struct control_ask *ask = find_ask(session, stream_id);
-	size_t left, part;
+	const uint8_t *bytes;
+	size_t used = 0, length;
 
 	(void)source;
 	(void)user;
 	if (!ask)
 		return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-	left = ask->body_length - ask->body_sent;
-	part = left < room ? left : room;
-	memcpy(to, ask->body + ask->body_sent, part);
-	ask->body_sent += part;
+	while (used < room && (bytes = next_bytes(ask, room - used, &length)) != NULL) {
+		memcpy(to + used, bytes, length);
+		used += length;
+	}
 	ask->is_sent = true;
-	if (ask->body_sent == ask->body_length)
+	if (ask->body_sent == ask->body_length && ask->stream_sent == ask->stream_length)
 		*flags |= NGHTTP2_DATA_FLAG_EOF;
-	return (ssize_t)part;
+	return (ssize_t)used;
 }
 
 static bool pack(struct control_ask *ask)
@@ -191,7 +248,8 @@ static int submit(kv_control_t *control, struct control_ask *ask)
 	headers[count++] = header("te", "trailers", 0);
 	headers[count++] = header("user-agent", "remora/" REMORA_VERSION, 0);
 	/* It differs each time: not worth a place in the table of headers. */
-	headers[count++] = header("grpc-timeout", timeout, NGHTTP2_NV_FLAG_NO_INDEX);
+	if (!ask->is_stream)
+		headers[count++] = header("grpc-timeout", timeout, NGHTTP2_NV_FLAG_NO_INDEX);
 	if (control->secret.length) {
 		snprintf(bearer, sizeof(bearer), "Bearer %.*s", (int)control->secret.length,
 			 (const char *)control->secret.bytes);
@@ -206,7 +264,7 @@ static int submit(kv_control_t *control, struct control_ask *ask)
  * The call
  */
 
-/* Nobody touches `ask` any more. */
+/* After this nghttp2 does not touch `ask`. */
 static void let_go(kv_control_t *control, struct control_ask *ask)
 {
 	nghttp2_session *session = control->channel.session;
@@ -214,7 +272,7 @@ static void let_go(kv_control_t *control, struct control_ask *ask)
 	if (!session || ask->stream_id <= 0)
 		return;
 	nghttp2_session_set_stream_user_data(session, ask->stream_id, NULL);
-	if (!ask->is_over && !control->channel.is_lost) {
+	if ((!ask->is_over || ask->is_enough) && !control->channel.is_lost) {
 		nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, ask->stream_id,
 					  NGHTTP2_CANCEL);
 		/* Sent at once, as far as it can be: the server need not go on. */
@@ -238,8 +296,20 @@ static int give_up(kv_control_t *control, struct control_ask *ask)
 			     control->url.authority, why);
 }
 
+/* A stream that has moved gets new time. */
+static void extend(const kv_control_t *control, struct control_ask *ask, uint64_t *moved)
+{
+	uint64_t now_moved = (uint64_t)ask->stream_sent + ask->messages;
+
+	if (!ask->is_stream || now_moved == *moved)
+		return;
+	*moved = now_moved;
+	ask->deadline_ns = control_deadline(control);
+}
+
 static int try_once(kv_control_t *control, struct control_ask *ask)
 {
+	uint64_t moved = 0;
 	int status = control_revive(control, ask->deadline_ns);
 
 	if (status != KV_OK)
@@ -251,12 +321,13 @@ static int try_once(kv_control_t *control, struct control_ask *ask)
 	ask->status = GRPC_UNKNOWN;
 	ask->text[0] = '\0';
 	ask->body_sent = ask->messages = ask->http_status = 0;
+	ask->frame_length = ask->frame_sent = ask->chunk_left = ask->stream_sent = 0;
 	ask->begun_ns = clock_quick_ns();
 	if (submit(control, ask) < 0)
 		return control_error(control, KV_NO_MEMORY, "HTTP/2: %s",
 				     nghttp2_strerror(ask->stream_id));
 	while (!ask->is_over && channel_turn(control, ask->begun_ns, ask->deadline_ns))
-		;
+		extend(control, ask, &moved);
 	let_go(control, ask);
 	grpc_reader_fini(&ask->reader);
 	if (ask->is_over && ask->http_status && ask->http_status != 200) {

@@ -7,7 +7,9 @@
  *	channel_tls.c	TLS
  *	ask.c		one call: its request sent, its answers and its status received
  *	status.c	what a status of gRPC means as one of kv.h
- *	values.c	get, put and stat: values inside messages or by the data plane
+ *	values.c	get and stat: values inside messages, by the data plane, or in chunks
+ *	get_stream.c	... in chunks
+ *	puts.c		put and cas, the same ways
  *	operations.c	all other operations
  *	plane_link.c	the data plane: registration, link, heartbeats
  *	plane_memory.c	its buffers, and memory in them
@@ -104,6 +106,8 @@ ssize_t channel_tls_write(struct control_channel *channel, const void *bytes, si
  * Calls: ask.c, status.c
  */
 
+#define CONTROL_FRAME 16u
+
 struct control_ask {
 	const char *path; /* "/kv_cache.KvCacheService/Get" */
 	const ProtobufCMessage *request;
@@ -113,6 +117,11 @@ struct control_ask {
 	bool (*take)(void *context, const uint8_t *bytes, size_t length);
 	void *context;
 	uint64_t deadline_ns; /* 0: as the options say */
+	/* The call moves a long value: its time limit is how long it may stand still. */
+	bool is_stream;
+	const uint8_t *stream; /* PutStream: the value, sent in chunks behind the request */
+	size_t stream_length;
+	bool is_enough; /* set by `take`: the rest of the answer is not wanted */
 
 	/* What came of it. */
 	bool is_answered; /* the server has said how it ended */
@@ -128,6 +137,9 @@ struct control_ask {
 	uint64_t begun_ns;
 	uint8_t *body;
 	size_t body_length, body_sent;
+	uint8_t frame[CONTROL_FRAME]; /* what stands before a chunk */
+	size_t frame_length, frame_sent;
+	size_t chunk_left, stream_sent; /* bytes of the chunk, of the value */
 	unsigned messages;
 	struct grpc_reader reader;
 };
@@ -140,6 +152,39 @@ int ask_callbacks(nghttp2_session_callbacks *callbacks);
 
 /* The status of kv.h, when the server has answered. */
 int control_status_of(const struct control_ask *ask);
+
+/* ------------------------------------------------------------------------------------------
+ * Values: values.c, puts.c, get_stream.c
+ */
+
+struct control_stream {
+	uint8_t *to; /* NULL: to be allocated, with a 0 byte behind it */
+	size_t room;
+	bool is_stat; /* only the numbers are wanted */
+	uint64_t value_length, version, ttl_ms;
+};
+
+/* A value in chunks. On KV_BUFFER_TOO_SMALL value_length is known; UINT64_MAX: it is not. */
+int control_get_stream(kv_control_t *control, const void *key, size_t key_length,
+		       struct control_stream *stream);
+
+/* Values that are shorter travel inside messages. */
+uint64_t control_limit(const kv_control_t *control);
+
+struct memory_place;
+struct control_location {
+	KvCache__ValueLocation location;
+	KvCache__MemoryRegionDescriptor mr;
+	KvCache__DomainAddressKey key, *keys[1];
+};
+
+/* The location of a place, in memory of `location`. */
+KvCache__ValueLocation *control_location(kv_control_t *control, struct control_location *location,
+					 const struct memory_place *place, uint64_t length);
+/* After a call with a location: whether it should be made again. Closes the link if the server may
+ * still use the place. */
+bool control_again(kv_control_t *control, const struct control_ask *ask, int status,
+		   uint64_t deadline_ns);
 
 /* ------------------------------------------------------------------------------------------
  * The data plane: plane_link.c, plane_memory.c

@@ -1,5 +1,5 @@
 /*
- * Get, put and stat: values inside messages, or by the data plane.
+ * Get and stat: values inside messages, by the data plane, or in chunks where neither will do.
  *
  * A call with a location is never repeated by control_ask(): what an earlier one left under way
  * could still write to the same place. It is repeated here, after the link was closed, and with it
@@ -12,8 +12,7 @@
 #include "base/clock.h"
 #include "control/client/internal.h"
 
-#define TRIES	       4
-#define MESSAGE_MARGIN 512u /* what a request has beside key and value, at most */
+#define TRIES 4
 
 /* A get under way. */
 struct fetch {
@@ -21,7 +20,7 @@ struct fetch {
 	size_t key_length;
 	uint64_t deadline_ns;
 	size_t room;		   /* of the caller; SIZE_MAX: as much as it takes */
-	uint8_t *to;		   /* his memory; NULL: to be allocated */
+	uint8_t *to;		   /* the caller's memory; NULL: to be allocated */
 	size_t wanted;		   /* room to take, once it is known how long the value is */
 	bool is_stat;		   /* the value itself is not wanted */
 	struct memory_place place; /* .buffer NULL: none */
@@ -31,9 +30,10 @@ struct fetch {
 	KvCache__GetResponse *response;
 	uint64_t value_length; /* UINT64_MAX: not known */
 	bool is_answered;
+	bool is_streamed; /* the value is in `to` already */
 };
 
-static uint64_t limit_of(const kv_control_t *control)
+uint64_t control_limit(const kv_control_t *control)
 {
 	return control->options.inline_limit ? control->options.inline_limit
 					     : control->plane.inline_limit;
@@ -43,14 +43,8 @@ static uint64_t limit_of(const kv_control_t *control)
  * Locations
  */
 
-struct location {
-	KvCache__ValueLocation location;
-	KvCache__MemoryRegionDescriptor mr;
-	KvCache__DomainAddressKey key, *keys[1];
-};
-
-static KvCache__ValueLocation *make_location(kv_control_t *control, struct location *location,
-					     const struct memory_place *place, uint64_t length)
+KvCache__ValueLocation *control_location(kv_control_t *control, struct control_location *location,
+					 const struct memory_place *place, uint64_t length)
 {
 	kv_cache__value_location__init(&location->location);
 	kv_cache__memory_region_descriptor__init(&location->mr);
@@ -87,15 +81,14 @@ static bool is_settled(const struct control_ask *ask)
 	}
 }
 
-/* After a call with a location. Whether it should be made again, without the server's knowing. */
-static bool is_worth_another(kv_control_t *control, const struct control_ask *ask, int status,
-			     uint64_t deadline_ns)
+bool control_again(kv_control_t *control, const struct control_ask *ask, int status,
+		   uint64_t deadline_ns)
 {
 	if (is_settled(ask) && status != KV_PROTOCOL) {
 		control->plane.named_ns = clock_quick_ns();
 		return false;
 	}
-	/* The server does not know us any more, or nobody knows what it does with our memory. */
+	/* The server does not know us any more, or it may still use our memory. */
 	plane_close(control);
 	control->plane.retry_ns = 0;
 	if (control->options.no_reconnect && !ask->is_answered)
@@ -137,7 +130,7 @@ static uint64_t find_place(kv_control_t *control, struct fetch *fetch)
 {
 	size_t length = fetch->wanted, longest;
 
-	if (fetch->is_stat || fetch->room < limit_of(control)) {
+	if (fetch->is_stat || fetch->room < control_limit(control)) {
 		/* What is longer does not fit anyway: its length is asked for by no room. */
 		fetch->place = (struct memory_place){.buffer = &control->plane.buffers[0]};
 		return 0;
@@ -174,7 +167,7 @@ static bool makes_sense(const struct fetch *fetch)
 static int ask_get(kv_control_t *control, struct fetch *fetch, bool *again)
 {
 	KvCache__GetRequest request = KV_CACHE__GET_REQUEST__INIT;
-	struct location location;
+	struct control_location location;
 	struct control_ask ask = {
 		.path = "/kv_cache.KvCacheService/Get",
 		.request = &request.base,
@@ -190,16 +183,16 @@ static int ask_get(kv_control_t *control, struct fetch *fetch, bool *again)
 	if (plane_is_ready(control, fetch->deadline_ns)) {
 		fetch->offered = find_place(control, fetch);
 		fetch->has_location = fetch->place.buffer->rkey != 0;
-		request.inline_limit = fetch->is_stat ? 0 : limit_of(control) - 1;
+		request.inline_limit = fetch->is_stat ? 0 : control_limit(control) - 1;
 		if (fetch->has_location)
 			request.response_location =
-				make_location(control, &location, &fetch->place, fetch->offered);
+				control_location(control, &location, &fetch->place, fetch->offered);
 		ask.is_once = fetch->has_location;
 	}
 	status = control_ask(control, &ask);
 	if (status == KV_OK && !makes_sense(fetch))
 		status = control_error(control, KV_PROTOCOL, "an answer that makes no sense");
-	*again = fetch->has_location && is_worth_another(control, &ask, status, fetch->deadline_ns);
+	*again = fetch->has_location && control_again(control, &ask, status, fetch->deadline_ns);
 	fetch->is_answered = ask.is_answered;
 	fetch->value_length = ask.value_length;
 	if (fetch->response && fetch->response->value_length)
@@ -211,7 +204,7 @@ static int ask_get(kv_control_t *control, struct fetch *fetch, bool *again)
 static bool take_more(const kv_control_t *control, struct fetch *fetch)
 {
 	if (!fetch->has_location || fetch->is_stat || fetch->value_length == UINT64_MAX ||
-	    fetch->value_length > fetch->room || fetch->room < limit_of(control))
+	    fetch->value_length > fetch->room || fetch->room < control_limit(control))
 		return false;
 	if (fetch->wanted >= fetch->value_length)
 		return false; /* it was taken, and could not be had */
@@ -228,10 +221,33 @@ static int too_long(kv_control_t *control, const struct fetch *fetch, int status
 		return control_error(control, KV_BUFFER_TOO_SMALL,
 				     "the value has %" PRIu64 " bytes, and there is room for %zu",
 				     fetch->value_length, fetch->room);
-	return control_error(control, KV_VALUE_TOO_LONG,
-			     "the value has %" PRIu64 " bytes, which no message can carry; a data "
-			     "plane could, but: %s",
-			     fetch->value_length, control->plane.transport);
+	return status;
+}
+
+/* The value is longer than a message: once more, in chunks. */
+static int get_in_chunks(kv_control_t *control, struct fetch *fetch)
+{
+	struct control_stream stream = {
+		.to = fetch->to, .room = fetch->room, .is_stat = fetch->is_stat};
+	int status = control_get_stream(control, fetch->key, fetch->key_length, &stream);
+
+	fetch->value_length = stream.value_length;
+	if (status != KV_OK)
+		return status;
+	drop_response(fetch);
+	fetch->response = malloc(sizeof(*fetch->response));
+	if (!fetch->response) {
+		if (!fetch->to)
+			free(stream.to);
+		return control_error(control, KV_NO_MEMORY, "no memory for an answer");
+	}
+	kv_cache__get_response__init(fetch->response);
+	fetch->response->value_length = stream.value_length;
+	fetch->response->version = stream.version;
+	fetch->response->ttl_ms = stream.ttl_ms;
+	fetch->to = stream.to;
+	fetch->is_streamed = true;
+	return KV_OK;
 }
 
 static int run_fetch(kv_control_t *control, struct fetch *fetch)
@@ -251,8 +267,12 @@ static int run_fetch(kv_control_t *control, struct fetch *fetch)
 	control->path = fetch->has_location && fetch->response && fetch->response->pushed
 				? KV_PATH_PUSH
 				: KV_PATH_INLINE;
+	if (status == KV_BUFFER_TOO_SMALL && fetch->is_stat && fetch->response)
+		return KV_OK;
 	if (status == KV_BUFFER_TOO_SMALL || status == KV_VALUE_TOO_LONG)
-		return fetch->is_stat && fetch->response ? KV_OK : too_long(control, fetch, status);
+		status = too_long(control, fetch, status);
+	if (status == KV_VALUE_TOO_LONG)
+		status = get_in_chunks(control, fetch);
 	return status;
 }
 
@@ -278,6 +298,8 @@ static int hand_over(kv_control_t *control, struct fetch *fetch, size_t *length)
 	uint64_t needed = fetch->response->value_length;
 
 	*length = needed;
+	if (fetch->is_streamed)
+		return KV_OK;
 	if (needed > fetch->room)
 		return control_error(control, KV_BUFFER_TOO_SMALL,
 				     "the value has %" PRIu64 " bytes, and there is room for %zu",
@@ -358,223 +380,5 @@ int kv_control_stat(kv_control_t *control, const void *key, size_t key_length, k
 		fill_info(&fetch, info);
 	drop_response(&fetch);
 	drop_place(control, &fetch);
-	return status;
-}
-
-/* ------------------------------------------------------------------------------------------
- * Put
- */
-
-static bool take_version(void *context, const uint8_t *bytes, size_t length)
-{
-	KvCache__PutResponse *response = kv_cache__put_response__unpack(NULL, length, bytes);
-
-	if (!response)
-		return false;
-	*(uint64_t *)context = response->version;
-	kv_cache__put_response__free_unpacked(response, NULL);
-	return true;
-}
-
-/* A put under way. */
-struct deposit {
-	KvCache__PutRequest request;
-	ProtobufCBinaryData key;
-	const void *value;
-	size_t length;
-	uint64_t deadline_ns;
-	uint64_t version;
-};
-
-static int ask_put(kv_control_t *control, struct deposit *deposit, bool is_once,
-		   struct control_ask *ask)
-{
-	*ask = (struct control_ask){
-		.path = "/kv_cache.KvCacheService/Put",
-		.request = &deposit->request.base,
-		.changes_something = true,
-		.is_once = is_once,
-		.take = take_version,
-		.context = &deposit->version,
-		.deadline_ns = deposit->deadline_ns,
-	};
-	return control_ask(control, ask);
-}
-
-/* By the data plane. *again: the link was lost before anything was changed. */
-static int put_from(kv_control_t *control, struct deposit *deposit,
-		    const struct memory_place *place, bool *again)
-{
-	struct location location;
-	struct control_ask ask;
-	int status;
-
-	deposit->request.value_source_case = KV_CACHE__PUT_REQUEST__VALUE_SOURCE_RDMA_LOCATION;
-	deposit->request.rdma_location = make_location(control, &location, place, deposit->length);
-	status = ask_put(control, deposit, true, &ask);
-	*again = is_worth_another(control, &ask, status, deposit->deadline_ns);
-	control->path = KV_PATH_RENDEZVOUS;
-	return status;
-}
-
-static int put_inline(kv_control_t *control, struct deposit *deposit)
-{
-	struct control_ask ask;
-	int status = control_revive(control, deposit->deadline_ns);
-
-	/* Without a server there is no data plane either, and that is the reason to tell. */
-	if (status != KV_OK)
-		return status;
-	if (deposit->length + deposit->request.key.len + MESSAGE_MARGIN >
-	    control->plane.max_message)
-		return control_error(control, KV_VALUE_TOO_LONG,
-				     "%zu bytes: the server takes messages of %" PRIu64
-				     " at most; a data plane could carry it, but: %s",
-				     deposit->length, control->plane.max_message,
-				     control->plane.transport);
-	deposit->request.value_source_case = KV_CACHE__PUT_REQUEST__VALUE_SOURCE_INLINE_VALUE;
-	deposit->request.inline_value =
-		(ProtobufCBinaryData){deposit->length, (uint8_t *)deposit->value};
-	control->path = KV_PATH_INLINE;
-	return ask_put(control, deposit, false, &ask);
-}
-
-static int run_put(kv_control_t *control, struct deposit *deposit)
-{
-	int status = KV_INTERNAL;
-
-	for (int i = 0; i < TRIES; i++) {
-		struct memory_place place;
-		bool is_taken = false, again = false;
-
-		if (deposit->length < limit_of(control) ||
-		    !plane_is_ready(control, deposit->deadline_ns))
-			return put_inline(control, deposit);
-		if (!plane_memory_find(control, deposit->value, deposit->length, &place)) {
-			is_taken = plane_memory_take(control, deposit->length, true,
-						     deposit->deadline_ns, &place);
-			if (!is_taken)
-				return put_inline(control, deposit);
-			memcpy(place.bytes, deposit->value, deposit->length);
-		}
-		if (!place.buffer->rkey)
-			again = true; /* the link went while it was made */
-		else
-			status = put_from(control, deposit, &place, &again);
-		if (is_taken)
-			plane_memory_give(control, &place, deposit->deadline_ns);
-		if (!again)
-			return status;
-	}
-	return status;
-}
-
-static int put_if(kv_control_t *control, const struct deposit *deposit,
-		  const kv_put_options_t *options, kv_info_t *info);
-
-int kv_control_put_with(kv_control_t *control, const void *key, size_t key_length,
-			const void *value, size_t value_length, const kv_put_options_t *options,
-			kv_info_t *info)
-{
-	struct deposit deposit = {
-		.key = {key_length, (uint8_t *)key}, .value = value, .length = value_length};
-	int status = control_check_key(control, key_length);
-
-	if (status != KV_OK)
-		return status;
-	deposit.deadline_ns = control_deadline(control);
-	plane_keep_up(control, deposit.deadline_ns);
-	if (options && options->condition != KV_ALWAYS)
-		return put_if(control, &deposit, options, info);
-	kv_cache__put_request__init(&deposit.request);
-	deposit.request.key = deposit.key;
-	deposit.request.ttl_ms = options ? options->ttl_ms : 0;
-	status = run_put(control, &deposit);
-	if (status == KV_OK && info)
-		*info = (kv_info_t){deposit.version, value_length, deposit.request.ttl_ms};
-	return status;
-}
-
-int kv_control_put(kv_control_t *control, const void *key, size_t key_length, const void *value,
-		   size_t value_length)
-{
-	return kv_control_put_with(control, key, key_length, value, value_length, NULL, NULL);
-}
-
-/* ------------------------------------------------------------------------------------------
- * Cas
- */
-
-struct swap {
-	bool is_done;
-	uint64_t version;
-};
-
-static bool take_swap(void *context, const uint8_t *bytes, size_t length)
-{
-	struct swap *swap = context;
-	KvCache__CasResponse *response = kv_cache__cas_response__unpack(NULL, length, bytes);
-
-	if (!response)
-		return false;
-	swap->is_done = response->success;
-	swap->version = response->version;
-	kv_cache__cas_response__free_unpacked(response, NULL);
-	return true;
-}
-
-static int put_if(kv_control_t *control, const struct deposit *deposit,
-		  const kv_put_options_t *options, kv_info_t *info)
-{
-	KvCache__CasRequest request = KV_CACHE__CAS_REQUEST__INIT;
-	bool is_new = options->condition == KV_IF_ABSENT;
-	struct swap swap = {0};
-	struct control_ask ask = {
-		.path = "/kv_cache.KvCacheService/Cas",
-		.request = &request.base,
-		.changes_something = true,
-		.take = take_swap,
-		.context = &swap,
-		.deadline_ns = deposit->deadline_ns,
-	};
-	int status;
-
-	/* Version 0 would mean that there must be none. No value ever has it. */
-	if (!is_new && !options->version)
-		return control_error(control, KV_INVALID, "no value has version 0");
-	if (deposit->length + deposit->key.len + MESSAGE_MARGIN > control->plane.max_message)
-		return control_error(control, KV_VALUE_TOO_LONG,
-				     "%zu bytes: with a condition a value travels inside a "
-				     "message, and the server takes %" PRIu64 " at most",
-				     deposit->length, control->plane.max_message);
-	request.key = deposit->key;
-	request.value = (ProtobufCBinaryData){deposit->length, (uint8_t *)deposit->value};
-	request.ttl_ms = options->ttl_ms;
-	request.expected_version = is_new ? 0 : options->version;
-	control->path = KV_PATH_INLINE;
-	status = control_ask(control, &ask);
-	if (status != KV_OK)
-		return status;
-	if (info && (swap.is_done || swap.version))
-		*info = (kv_info_t){.version = swap.version,
-				    .length = swap.is_done ? deposit->length : 0};
-	if (swap.is_done)
-		return KV_OK;
-	if (is_new)
-		return control_error(control, KV_EXISTS, "the key is there");
-	return swap.version ? control_error(control, KV_CAS_FAILED, "the key has another version")
-			    : control_error(control, KV_NOT_FOUND, "no such key");
-}
-
-int kv_control_cas(kv_control_t *control, const void *key, size_t key_length, uint64_t expected,
-		   const void *value, size_t value_length, uint64_t *version)
-{
-	kv_put_options_t options = {.condition = KV_IF_VERSION, .version = expected};
-	kv_info_t info;
-	int status =
-		kv_control_put_with(control, key, key_length, value, value_length, &options, &info);
-
-	if (version && (status == KV_OK || status == KV_CAS_FAILED))
-		*version = info.version;
 	return status;
 }

@@ -6,7 +6,7 @@
  *	link connects	   with that token as private data: it is the registration's link
  *	PLANE_BUFFER	-> memory of the client: descriptor, ptr, length; its key goes back
  *	Get, location	-> the value is pinned, WRITTEN into that memory, then the call is answered
- *	Put, location	-> a draft is begun, the value READ into it, committed, and answered
+ *	Put, Cas, location -> a draft is begun, the value READ into it, committed, and answered
  *	Heartbeat	-> the registration lives on; so does it by every call that names it
  *
  * Thread. All of it runs in the loop of the control server (loop.c), which calls data_plane_poll()
@@ -52,6 +52,7 @@ struct data_plane;
 struct rpc;
 struct h2_conn;
 struct kv_control_server;
+struct store_put;
 
 /* Called in the thread that starts the control server, before its loop runs; control->worker is
  * open, control_watch_add() works. A transport that does not work is left out with a line in the
@@ -86,8 +87,11 @@ void data_plane_heartbeat(struct data_plane *plane, struct rpc *call,
  * what is not longer than request->inline_limit. A value longer than the location:
  * GRPC_OUT_OF_RANGE, value_length in the response, rpc_tell_length(). */
 void data_plane_get(struct data_plane *plane, struct rpc *call, const KvCache__GetRequest *request);
-/* Put with an rdma_location: checks, store_draft_begin(), READ, commit, answer. */
-void data_plane_put(struct data_plane *plane, struct rpc *call, const KvCache__PutRequest *request);
+/* Put, or Cas if `put` has a condition, with an rdma_location: checks, store_draft_begin(), READ,
+ * commit, answer. `put` has all but the value. */
+void data_plane_put(struct data_plane *plane, struct rpc *call,
+		    const KvCache__ValueLocation *location, const struct store_put *put,
+		    uint64_t request_id);
 
 /* Lines "name value" for the figures: registrations, links, pushes, pulls, bytes. As snprintf. */
 size_t data_plane_figures(const struct data_plane *plane, char *text, size_t room);

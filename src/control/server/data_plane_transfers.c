@@ -63,18 +63,27 @@ __attribute__((format(printf, 4, 5))) static void answer_put(struct rpc *call,
 	rpc_reply(call, &response->base, status, "%s", text);
 }
 
-/* Of a call of either kind, that failed. */
-static void refuse(struct rpc *call, bool is_push, uint64_t request_id, enum grpc_status status,
-		   const char *text)
+enum answer_kind { ANSWER_GET, ANSWER_PUT, ANSWER_CAS };
+
+/* Of a call of any kind, that failed. */
+static void refuse(struct rpc *call, enum answer_kind kind, uint64_t request_id,
+		   enum grpc_status status, const char *text)
 {
 	KvCache__GetResponse get = KV_CACHE__GET_RESPONSE__INIT;
 	KvCache__PutResponse put = KV_CACHE__PUT_RESPONSE__INIT;
 
 	get.request_id = put.request_id = request_id;
-	if (is_push)
+	if (kind == ANSWER_GET)
 		answer_get(call, &get, status, "%s", text);
-	else
+	else if (kind == ANSWER_PUT)
 		answer_put(call, &put, status, "%s", text);
+	else
+		rpc_finish(call, status, "%s", text);
+}
+
+static enum answer_kind kind_of_put(const struct store_put *put)
+{
+	return put->condition == STORE_ALWAYS ? ANSWER_PUT : ANSWER_CAS;
 }
 
 /* ------------------------------------------------------------------------------------------
@@ -224,17 +233,17 @@ static void transfer_fail(struct data_plane *plane, struct plane_transfer *trans
 			  enum grpc_status status, const char *text)
 {
 	struct rpc *call = transfer->call;
-	bool is_push = transfer->is_push;
+	enum answer_kind kind = transfer->is_push ? ANSWER_GET : kind_of_put(&transfer->put);
 	uint64_t request_id = transfer->request_id;
 
-	if (is_push)
+	if (transfer->is_push)
 		store_unpin(plane->control->worker, &transfer->view);
 	else
 		store_draft_abort(plane->control->worker, &transfer->draft);
 	figure_add(&plane->figures.failed, 1);
 	transfer_destroy(plane, transfer);
 	if (call)
-		refuse(call, is_push, request_id, status, text);
+		refuse(call, kind, request_id, status, text);
 }
 
 void plane_transfer_drop(struct data_plane *plane, struct plane_transfer *transfer)
@@ -293,7 +302,7 @@ static void push(struct data_plane *plane, struct rpc *call, const struct place 
 
 	if (busy) {
 		store_unpin(plane->control->worker, view);
-		refuse(call, true, request_id, GRPC_RESOURCE_EXHAUSTED, busy);
+		refuse(call, ANSWER_GET, request_id, GRPC_RESOURCE_EXHAUSTED, busy);
 		return;
 	}
 	transfer = transfer_create(plane, place, view->length);
@@ -425,26 +434,28 @@ static void pull_done(struct data_plane *plane, struct plane_transfer *transfer)
 	uint64_t length = transfer->draft.value_length;
 	struct rpc *call = transfer->call;
 	enum store_status status;
+	enum answer_kind kind;
 	struct store_info info;
 
 	if (!call) {
 		transfer_fail(plane, transfer, GRPC_CANCELLED, "");
 		return;
 	}
+	kind = kind_of_put(&transfer->put);
 	status =
 		store_draft_commit(plane->control->worker, &transfer->put, &transfer->draft, &info);
 	response.request_id = transfer->request_id;
 	transfer_destroy(plane, transfer);
-	if (status != STORE_OK) {
-		figure_add(&plane->figures.failed, 1);
+	figure_add(status == STORE_OK ? &plane->figures.pulls : &plane->figures.failed, 1);
+	if (status == STORE_OK) {
+		figure_add(&plane->figures.bytes_in, (int64_t)length);
+		response.version = info.version;
+	}
+	if (kind == ANSWER_CAS)
+		control_answer_cas(call, status, &info, response.request_id);
+	else
 		answer_put(call, &response, control_store_status(status), "%s",
 			   control_store_text(status));
-		return;
-	}
-	figure_add(&plane->figures.pulls, 1);
-	figure_add(&plane->figures.bytes_in, (int64_t)length);
-	response.version = info.version;
-	answer_put(call, &response, GRPC_OK, "%s", "");
 }
 
 /* Hashes the pieces that are there, as far as none is missing before them. */
@@ -497,37 +508,36 @@ static void pull(struct data_plane *plane, struct rpc *call, const struct place 
 		pull_done(plane, transfer); /* nothing to READ */
 }
 
-void data_plane_put(struct data_plane *plane, struct rpc *call, const KvCache__PutRequest *request)
+void data_plane_put(struct data_plane *plane, struct rpc *call,
+		    const KvCache__ValueLocation *location, const struct store_put *given,
+		    uint64_t request_id)
 {
+	enum answer_kind kind = kind_of_put(given);
 	struct place place;
-	const char *wrong = check_place(plane, request->rdma_location, RMR_READ, &place), *busy;
-	struct store_put put = {
-		.key = request->key.data,
-		.key_length = request->key.len,
-		.ttl_ms = control_ttl_of(request->ttl_seconds, request->ttl_ms),
-	};
+	const char *wrong = check_place(plane, location, RMR_READ, &place), *busy;
+	struct store_put put = *given;
 	struct store_draft draft;
 	enum store_status status;
 	char text[CONTROL_TEXT];
 
 	if (wrong) {
 		snprintf(text, sizeof(text), "rdma_location: %s", wrong);
-		refuse(call, false, request->request_id, GRPC_INVALID_ARGUMENT, text);
+		refuse(call, kind, request_id, GRPC_INVALID_ARGUMENT, text);
 		return;
 	}
 	busy = check_limits(plane, place.client, place.length);
 	if (busy) {
-		refuse(call, false, request->request_id, GRPC_RESOURCE_EXHAUSTED, busy);
+		refuse(call, kind, request_id, GRPC_RESOURCE_EXHAUSTED, busy);
 		return;
 	}
 	put.value_length = place.length;
 	status = store_draft_begin(plane->control->worker, &put, &draft);
 	if (status != STORE_OK) {
-		refuse(call, false, request->request_id, control_store_status(status),
+		refuse(call, kind, request_id, control_store_status(status),
 		       control_store_text(status));
 		return;
 	}
-	pull(plane, call, &place, &put, &draft, request->request_id);
+	pull(plane, call, &place, &put, &draft, request_id);
 }
 
 /* ------------------------------------------------------------------------------------------

@@ -40,8 +40,6 @@ static bool is_text(const uint8_t *bytes, size_t length, const char *text)
 
 static void fail_early(struct rpc *rpc, enum grpc_status status, const char *text)
 {
-	if (rpc->early != GRPC_OK)
-		return;
 	rpc->early = status;
 	rpc->early_text = text;
 }
@@ -78,9 +76,12 @@ static void take_header(struct rpc *rpc, const uint8_t *name, size_t name_length
 		if (!rpc->has_timeout)
 			fail_early(rpc, GRPC_INTERNAL, "grpc-timeout is no time");
 	} else if (is_text(name, name_length, "grpc-encoding")) {
-		if (!is_text(value, length, "identity"))
+		rpc->reader.takes_compressed = is_text(value, length, "gzip");
+		if (!rpc->reader.takes_compressed && !is_text(value, length, "identity"))
 			fail_early(rpc, GRPC_UNIMPLEMENTED,
-				   "requests may not be compressed here; send 'identity'");
+				   "grpc-encoding: requests may be compressed by gzip alone");
+	} else if (is_text(name, name_length, "grpc-accept-encoding")) {
+		rpc->accepts_gzip = grpc_list_has(value, length, "gzip");
 	}
 }
 
@@ -110,7 +111,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
 		return 0;
 	if (size > conn->control->options.max_headers - rpc->header_bytes) {
 		rpc->header_bytes = conn->control->options.max_headers;
-		fail_early(rpc, GRPC_RESOURCE_EXHAUSTED, "the headers are too long");
+		rpc->has_long_headers = true;
 		return 0;
 	}
 	rpc->header_bytes += (uint32_t)size;

@@ -8,12 +8,14 @@
  *	deadlines.c	a heap of calls by their deadline
  *	h2.c		a connection: bytes between the socket (or TLS) and nghttp2
  *	h2_session.c	nghttp2's callbacks: headers, data, resets, pings; what floods are
- *	rpc.c		a call: its request put together, its answer sent, its end
+ *	rpc.c		a call: its request put together, its end
+ *	rpc_answer.c	its answer: messages, status, compression
  *	scratch.c	memory for unpacked messages
  *	access.c	who may call what: bearer tokens
  *	methods.c	the table of all methods
  *	kv_methods.c	Get, Put, Delete, Cas, Touch, Stats, RegisterClient, Heartbeat
  *	kv_scan.c	Scan
+ *	kv_stream.c	GetStream and PutStream
  *	health.c	grpc.health.v1
  *	reflection.c	grpc.reflection.v1 and v1alpha
  *	figures.c	what is counted
@@ -136,6 +138,7 @@ struct h2_conn {
 	unsigned call_count;
 	unsigned waiting; /* clients of the data plane that it registered, without a link */
 	struct grpc_budget budget; /* its share of the server's */
+	uint64_t held;		   /* bytes of the store that its streams hold */
 
 	/* What the socket did not take; NULL: it took all. */
 	uint8_t *output;
@@ -205,15 +208,18 @@ struct rpc {
 
 	/* Of the request's headers. */
 	bool saw_post, saw_type, saw_token, has_timeout;
+	bool has_long_headers; /* more than permitted; the rest was not looked at */
+	bool accepts_gzip;
 	bool may_write;		 /* it has the key for that */
 	enum grpc_status access; /* what the token is good for */
 	enum grpc_status early;	 /* what is wrong with the headers; GRPC_OK: nothing */
 	const char *early_text;
 	uint32_t header_bytes;
 	uint64_t timeout_ns;
-	uint64_t deadline_ns; /* CLOCK_NEVER: none */
-	size_t heap_place;    /* in deadlines, plus 1; 0: not there */
-	uint64_t heard_ns;    /* when bytes last came, or were taken */
+	uint64_t deadline_ns;  /* CLOCK_NEVER: none */
+	const char *late_text; /* why the deadline is ours; NULL: it is the client's */
+	size_t heap_place;     /* in deadlines, plus 1; 0: not there */
+	uint64_t heard_ns;     /* when bytes last came, or were taken */
 
 	struct rpc_output output;
 	enum grpc_status status;
@@ -260,6 +266,14 @@ void rpc_stream(struct rpc *call, void (*more)(struct rpc *call, void *context),
 void rpc_resume(struct rpc *call);
 void rpc_ask_again(struct rpc *call);
 
+/* The method works on a stream of requests: `done` is called with the context when the call ends,
+ * however. */
+void rpc_attach(struct rpc *call, void (*done)(void *context), void *context);
+
+/* Ends the call with DEADLINE_EXCEEDED and this text (a constant) if it is not finished after
+ * limit_ns. An earlier deadline of the client stays. False: no memory, and the call is finished. */
+bool rpc_limit(struct rpc *call, uint64_t limit_ns, const char *text);
+
 /* The trailer kv-value-length. Before rpc_finish(). */
 void rpc_tell_length(struct rpc *call, uint64_t length);
 
@@ -272,6 +286,12 @@ void rpc_ended(struct rpc *call);
 void rpc_destroy(struct rpc *call);
 /* The deadline has passed. */
 void rpc_expire(struct rpc *call);
+
+/* Between rpc.c and rpc_answer.c. */
+void rpc_cancel(struct rpc *call);
+void rpc_output_free(struct rpc *call);
+/* An answer of HTTP, to what is no gRPC. */
+void rpc_http_error(struct rpc *call, const char status[4]);
 
 /* ------------------------------------------------------------------------------------------
  * Memory for unpacked messages (scratch.c)
@@ -322,6 +342,8 @@ void method_delete(struct rpc *call, const ProtobufCMessage *request);
 void method_cas(struct rpc *call, const ProtobufCMessage *request);
 void method_touch(struct rpc *call, const ProtobufCMessage *request);
 void method_stats(struct rpc *call, const ProtobufCMessage *request);
+void method_get_stream(struct rpc *call, const ProtobufCMessage *request);
+void method_put_stream(struct rpc *call, const ProtobufCMessage *request);
 void method_scan(struct rpc *call, const ProtobufCMessage *request);
 void method_register(struct rpc *call, const ProtobufCMessage *request);
 void method_heartbeat(struct rpc *call, const ProtobufCMessage *request);
@@ -329,6 +351,10 @@ void method_health_check(struct rpc *call, const ProtobufCMessage *request);
 void method_health_watch(struct rpc *call, const ProtobufCMessage *request);
 void method_reflect(struct rpc *call, const ProtobufCMessage *request);
 
+/* Answers a put on a condition, as CasResponse. PutStreamResponse has the same fields, by the same
+ * numbers, and is answered by it, too. */
+void control_answer_cas(struct rpc *call, enum store_status status, const struct store_info *info,
+			uint64_t request_id);
 /* For the data plane's answers, too: what the store says as a status of gRPC and in words. */
 enum grpc_status control_store_status(enum store_status status);
 const char *control_store_text(enum store_status status);
@@ -416,6 +442,9 @@ struct kv_control_server {
 	struct access access;
 	struct scratch scratch;
 	struct grpc_budget budget;
+	uint64_t held;		    /* bytes of the store that streams hold: kv_stream.c */
+	struct gzip_packer *packer; /* made when it is first needed */
+	uint8_t *packed;	    /* with it: what it packs to */
 	struct deadlines deadlines;
 	struct list conns, dirty, over, hungry;
 	struct list watchers; /* calls of Health.Watch */
@@ -432,6 +461,8 @@ struct kv_control_server {
 };
 
 #define SHORT_VALUE 65536u
+/* What a GetResponse has beside its value, at most. So every value that Put takes can be got. */
+#define GET_MARGIN  64u
 #define CALLS_SPARE 1024u /* kept for the next ones */
 
 /* What kv_control_server_error() says. Returns `status`. */

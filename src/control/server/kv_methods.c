@@ -114,7 +114,7 @@ static enum store_status get_long(struct rpc *rpc, const ProtobufCBinaryData *ke
 	fill_get(rpc, response, &view.info);
 	response->value.data = (uint8_t *)view.value;
 	response->value.len = view.length;
-	if (view.length > rpc->control->options.max_message)
+	if (view.length > rpc->control->options.max_message - GET_MARGIN)
 		rpc_tell_length(rpc, view.length);
 	rpc_reply(rpc, &response->base, GRPC_OK, "%s", "");
 	store_unpin(rpc->control->worker, &view);
@@ -158,6 +158,25 @@ void method_get(struct rpc *rpc, const ProtobufCMessage *message)
  * What changes something
  */
 
+/* Whether the request has a value that Get can answer. */
+static bool check_value(struct rpc *rpc, const KvCache__PutRequest *request)
+{
+	uint32_t most = rpc->control->options.max_message - GET_MARGIN;
+
+	if (request->value_source_case != KV_CACHE__PUT_REQUEST__VALUE_SOURCE_INLINE_VALUE) {
+		rpc_finish(rpc, GRPC_INVALID_ARGUMENT,
+			   "the request has no value: set inline_value, also if it is empty, or "
+			   "rdma_location");
+		return false;
+	}
+	if (request->inline_value.len <= most)
+		return true;
+	rpc_finish(rpc, GRPC_RESOURCE_EXHAUSTED,
+		   "the value has %zu bytes, and inside a message at most %u; use PutStream",
+		   request->inline_value.len, most);
+	return false;
+}
+
 void method_put(struct rpc *rpc, const ProtobufCMessage *message)
 {
 	const KvCache__PutRequest *request = (const KvCache__PutRequest *)message;
@@ -173,16 +192,16 @@ void method_put(struct rpc *rpc, const ProtobufCMessage *message)
 
 	if (request->value_source_case == KV_CACHE__PUT_REQUEST__VALUE_SOURCE_RDMA_LOCATION) {
 		if (control->plane)
-			data_plane_put(control->plane, rpc, request);
+			data_plane_put(control->plane, rpc, request->rdma_location, &put,
+				       request->request_id);
 		else
 			rpc_finish(rpc, GRPC_UNIMPLEMENTED, "this server pulls no values");
 		return;
 	}
-	/* Neither of the two is an empty value: that is how some languages send one. */
-	if (request->value_source_case == KV_CACHE__PUT_REQUEST__VALUE_SOURCE_INLINE_VALUE) {
-		put.value = request->inline_value.data;
-		put.value_length = request->inline_value.len;
-	}
+	if (!check_value(rpc, request))
+		return;
+	put.value = request->inline_value.data;
+	put.value_length = request->inline_value.len;
 	status = store_put(control->worker, &put, &info);
 	response.request_id = request->request_id;
 	response.success = status == STORE_OK;
@@ -212,10 +231,30 @@ void method_delete(struct rpc *rpc, const ProtobufCMessage *message)
 		  control_store_text(status));
 }
 
+void control_answer_cas(struct rpc *rpc, enum store_status status, const struct store_info *info,
+			uint64_t request_id)
+{
+	KvCache__CasResponse response = KV_CACHE__CAS_RESPONSE__INIT;
+
+	response.request_id = request_id;
+	response.success = status == STORE_OK;
+	if (status == STORE_OK || status == STORE_EXISTS || status == STORE_CONFLICT)
+		response.version = info->version;
+	if (status == STORE_EXISTS)
+		response.error_message = (char *)"the key is there";
+	else if (status != STORE_OK)
+		response.error_message = (char *)control_store_text(status);
+	/* Answers, not errors. */
+	if (status == STORE_EXISTS || status == STORE_CONFLICT || status == STORE_NOT_FOUND)
+		status = STORE_OK;
+	rpc_reply(rpc, &response.base, control_store_status(status), "%s",
+		  control_store_text(status));
+}
+
 void method_cas(struct rpc *rpc, const ProtobufCMessage *message)
 {
 	const KvCache__CasRequest *request = (const KvCache__CasRequest *)message;
-	KvCache__CasResponse response = KV_CACHE__CAS_RESPONSE__INIT;
+	struct kv_control_server *control = rpc->control;
 	struct store_put put = {
 		.key = request->key.data,
 		.key_length = request->key.len,
@@ -226,21 +265,25 @@ void method_cas(struct rpc *rpc, const ProtobufCMessage *message)
 		.version = request->expected_version,
 	};
 	struct store_info info;
-	enum store_status status = store_put(rpc->control->worker, &put, &info);
+	enum store_status status;
 
-	response.request_id = request->request_id;
-	response.success = status == STORE_OK;
-	if (status == STORE_OK || status == STORE_EXISTS || status == STORE_CONFLICT)
-		response.version = info.version;
-	if (status == STORE_EXISTS)
-		response.error_message = (char *)"the key is there";
-	else if (status != STORE_OK)
-		response.error_message = (char *)control_store_text(status);
-	/* Answers, not errors. */
-	if (status == STORE_EXISTS || status == STORE_CONFLICT || status == STORE_NOT_FOUND)
-		status = STORE_OK;
-	rpc_reply(rpc, &response.base, control_store_status(status), "%s",
-		  control_store_text(status));
+	if (request->rdma_location && request->value.len) {
+		rpc_finish(rpc, GRPC_INVALID_ARGUMENT,
+			   "the request has a value and an rdma_location; send one of the two");
+	} else if (request->rdma_location && !control->plane) {
+		rpc_finish(rpc, GRPC_UNIMPLEMENTED, "this server pulls no values");
+	} else if (request->rdma_location) {
+		data_plane_put(control->plane, rpc, request->rdma_location, &put,
+			       request->request_id);
+	} else if (request->value.len > control->options.max_message - GET_MARGIN) {
+		rpc_finish(rpc, GRPC_RESOURCE_EXHAUSTED,
+			   "the value has %zu bytes, and inside a message at most %u; use "
+			   "PutStream",
+			   request->value.len, control->options.max_message - GET_MARGIN);
+	} else {
+		status = store_put(control->worker, &put, &info);
+		control_answer_cas(rpc, status, &info, request->request_id);
+	}
 }
 
 void method_touch(struct rpc *rpc, const ProtobufCMessage *message)

@@ -8,12 +8,14 @@
 #include "control/proto/grpc/reflection/v1/reflection.pb-c.h"
 #include "control/server/internal.h"
 
-#define KV(name, message, function, need)                                                          \
+#define KV(name, message, function, need)	 KV_METHOD(name, message, function, need, false)
+#define KV_STREAM(name, message, function, need) KV_METHOD(name, message, function, need, true)
+#define KV_METHOD(name, message, function, need, streams)                                          \
 	{                                                                                          \
 		.path = "/kv_cache.KvCacheService/" name,                                          \
 		.length = sizeof("/kv_cache.KvCacheService/" name) - 1,                            \
 		.request = &kv_cache__##message##_request__descriptor, .run = (function),          \
-		.needs = (need)                                                                    \
+		.needs = (need), .takes_stream = (streams)                                         \
 	}
 #define OTHER(name, descriptor, function, streams)                                                 \
 	{                                                                                          \
@@ -28,6 +30,8 @@ const struct rpc_method rpc_methods[] = {
 	KV("Cas", cas, method_cas, NEEDS_WRITE),
 	KV("Touch", touch, method_touch, NEEDS_WRITE),
 	KV("Stats", stats, method_stats, NEEDS_READ),
+	KV("GetStream", get_stream, method_get_stream, NEEDS_READ),
+	KV_STREAM("PutStream", put_stream, method_put_stream, NEEDS_WRITE),
 	KV("Scan", scan, method_scan, NEEDS_READ),
 	KV("RegisterClient", register_client, method_register, NEEDS_READ),
 	KV("Heartbeat", heartbeat, method_heartbeat, NEEDS_READ),

@@ -18,13 +18,14 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "control/gzip.h"
 #include "control/server/internal.h"
 
 #define DEFAULT_ADDRESS	    "127.0.0.1:50051"
 #define DEFAULT_CONNECTIONS 1024u
 #define DEFAULT_STREAMS	    128u
 #define DEFAULT_MESSAGE	    (4u << 20)
-#define DEFAULT_HEADERS	    (16u << 10)
+#define DEFAULT_HEADERS	    (64u << 10)
 #define DEFAULT_BUFFERED    ((size_t)64 << 20)
 #define DEFAULT_KEEPALIVE   60000
 #define DEFAULT_STALL	    20000
@@ -35,7 +36,7 @@
 #define MOST_CONNECTIONS 1000000u
 #define MOST_STREAMS	 65536u
 #define MOST_MESSAGE	 (1u << 30)
-#define MOST_HEADERS	 (64u << 10) /* of nghttp2 */
+#define MOST_HEADERS	 (128u << 10) /* nghttp2 ends connections that send much more */
 #define LEAST_MESSAGE	 1024u
 #define LEAST_HEADERS	 1024u
 
@@ -396,6 +397,10 @@ void control_close(struct kv_control_server *control)
 	deadlines_fini(&control->deadlines);
 	h2_session_forget(control);
 	scratch_fini(&control->scratch);
+	gzip_packer_destroy(control->packer);
+	free(control->packed);
+	control->packer = NULL;
+	control->packed = NULL;
 	free(control->input);
 	free(control->output);
 	free(control->value);
