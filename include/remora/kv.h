@@ -80,7 +80,7 @@ typedef struct kv_client kv_client_t;
 typedef enum conn_mode {
 	CONN_MODE_CM,	  /* verbs, by RDMA CM */
 	CONN_MODE_SOCKET, /* verbs, by exchanging queue pair numbers over TCP */
-	CONN_MODE_AUTO,	  /* shared memory on this host, else verbs, else TCP */
+	CONN_MODE_AUTO,	  /* the first that works: shared memory on this host, verbs, TCP */
 	CONN_MODE_SHM,
 	CONN_MODE_TCP,
 } conn_mode_t;
@@ -130,7 +130,13 @@ void kv_client_destroy(kv_client_t *client);
 const char *kv_client_error(const kv_client_t *client);
 
 /* Which transport is in use, and why not the ones before it: "shm", "tcp (shm: ...; verbs: ...)".
- * "" when not connected. */
+ * "" when not connected.
+ *
+ * By CONN_MODE_AUTO the next transport is tried whatever fails on one, except that the server
+ * itself refuses the client (a wrong key, too many clients): it would by any other. Each may take
+ * half of the time that is left. A client that had to take a slower one tries the better ones
+ * again, at the beginning of a call when nothing is under way: after a second, then after twice the
+ * time, up to a minute. Such a call may take 50 ms longer for each of them. */
 const char *kv_client_transport(const kv_client_t *client);
 
 /* ------------------------------------------------------------------------------------------

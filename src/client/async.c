@@ -20,6 +20,7 @@ static int check(struct kv_client *client, const void *key, size_t key_length)
 {
 	if (!key_is_right(key, key_length))
 		return client->last_status = KV_KEY_TOO_LONG;
+	client_improve(client);
 	return client->last_status = call_may_submit(client) ? KV_OK : KV_AGAIN;
 }
 

@@ -107,6 +107,7 @@ kv_client_t *kv_client_create_with(conn_mode_t mode, const kv_client_options_t *
 	client->wants_pieces = client->options.landing_limit == 0;
 	set_defaults(&client->options);
 	life_init(client);
+	client->better_ns = CLOCK_NEVER;
 	if (!copy_text(&client->options.device, &client->device) ||
 	    !copy_text(&client->options.key_file, &client->key_file) || !make_window(client) ||
 	    (client->options.cache_entries != UINT32_MAX &&
@@ -174,6 +175,7 @@ void kv_client_disconnect(kv_client_t *client)
 	client->was_connected = false;
 	client->backoff_ms = 0;
 	client->retry_ns = 0;
+	client->better_ns = CLOCK_NEVER;
 	calls_drop(client);
 	link_drop(client);
 	client->transport[0] = 0;

@@ -582,6 +582,7 @@ int kv_client_get_with(kv_client_t *client, const void *key, size_t key_length, 
 		return client->last_status = KV_KEY_TOO_LONG;
 	if (!length || (!value && *length))
 		return client_fail(client, KV_INVALID, "get: no buffer for the value");
+	client_improve(client);
 	if (client->link && client->link->is_mapped)
 		status = get_mapped(client, key, key_length, value ? value : (void *)"", length,
 				    info);

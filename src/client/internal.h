@@ -142,6 +142,9 @@ struct link {
 
 /* Connects by the first target that works; on failure the message is the client's error. */
 int link_open(struct kv_client *client, uint64_t deadline_ns);
+/* Goes over to a better path, if it is time to look for one, nothing is under way, and there is
+ * one. Takes 50 ms for each such path at most. */
+void link_seek_better(struct kv_client *client);
 /* Not to be used any more; calls begin again on the next one. */
 void link_lose(struct link *link, const char *reason);
 /* Closes the client's link; what has views stays mapped until they are released. */
@@ -254,6 +257,9 @@ struct kv_client {
 	struct target_list targets;
 	struct link *link;
 	struct link *lost_links; /* that views keep */
+	int target;		 /* which of the targets the link goes by */
+	uint64_t better_ns; /* try the targets before it again then; CLOCK_NEVER: there is none */
+	uint32_t better_wait_ms;
 	bool was_connected;
 	uint64_t retry_ns; /* do not try to connect again before */
 	uint32_t backoff_ms;
@@ -303,6 +309,13 @@ struct kv_client {
 	char error[CLIENT_ERROR_SIZE];
 	char transport[CLIENT_TRANSPORT_SIZE];
 };
+
+/* link_seek_better(), without a call when there is nothing better. */
+static inline void client_improve(struct kv_client *client)
+{
+	if (__builtin_expect(client->better_ns != CLOCK_NEVER, 0))
+		link_seek_better(client);
+}
 
 /* Whether there is room for one more that is submitted. */
 bool call_may_submit(const struct kv_client *client);

@@ -19,6 +19,11 @@
 #define MAX_SLOT     65536u
 #define SPARE_DEPTH  32u
 #define LINK_SPIN_US 50
+/* A client that had to take a slower path tries the faster ones again after a second, and if that
+ * is in vain after twice the time, and so on; and not for long each time. */
+#define MIN_BETTER_MS 1000u
+#define MAX_BETTER_MS 60000u
+#define BETTER_TRY_MS 50
 /* Soft RDMA takes longer than 50 us, and adapters far less: who has either waits for it awake. */
 #define VERBS_SPIN_US 300
 
@@ -334,8 +339,9 @@ static enum rmr_status open_queue(struct link *link, const struct target *target
 			   &conn_options, &link->conn);
 }
 
+/* *is_final: the server itself has refused us, which it would by any other path. */
 static int try_target(struct kv_client *client, const struct target *target, uint64_t deadline_ns,
-		      struct link **result)
+		      struct link **result, bool *is_final)
 {
 	struct link *link = calloc(1, sizeof(*link));
 	enum rmr_status status;
@@ -351,11 +357,14 @@ static int try_target(struct kv_client *client, const struct target *target, uin
 		status = open_slots(link);
 	if (status != RMR_OK) {
 		outcome = from_fabric(status);
+		*is_final = outcome == KV_BUSY;
 		goto close_link;
 	}
 	outcome = greet(link, deadline_ns);
-	if (outcome != KV_OK)
+	if (outcome != KV_OK) {
+		*is_final = outcome == KV_DENIED || outcome == KV_BUSY;
 		goto close_link;
+	}
 	status = open_remotes(link);
 	if (status != RMR_OK) {
 		/* Mostly because it is lost already. */
@@ -385,10 +394,33 @@ __attribute__((format(printf, 3, 4))) static void append(char *text, size_t size
 	va_end(arguments);
 }
 
-/* A refusal that holds whichever way one comes. */
-static bool is_final(int status)
+/* Whether a path behind this one can be tried. */
+static bool has_more(const struct target_list *list, int number)
 {
-	return status == KV_DENIED || status == KV_BUSY || status == KV_PROTOCOL;
+	while (++number < list->count)
+		if (!list->targets[number].reason[0])
+			return true;
+	return false;
+}
+
+/* A path may take half of the time that is left, the last one all of it: one that hangs does not
+ * keep the others from being tried. */
+static uint64_t share_of(uint64_t deadline_ns, bool is_last)
+{
+	uint64_t now = clock_now_ns();
+
+	if (is_last || deadline_ns == CLOCK_NEVER || deadline_ns <= now)
+		return deadline_ns;
+	return now + (deadline_ns - now) / 2;
+}
+
+/* When to try the paths before the present one again, if there are any. */
+static void plan_better(struct kv_client *client)
+{
+	client->better_ns = CLOCK_NEVER;
+	for (int i = 0; i < client->target; i++)
+		if (!client->targets.targets[i].reason[0])
+			client->better_ns = clock_deadline_ns((int)client->better_wait_ms);
 }
 
 static void take_into_use(struct kv_client *client, struct link *link)
@@ -410,6 +442,7 @@ int link_open(struct kv_client *client, uint64_t deadline_ns)
 	char reasons[CLIENT_ERROR_SIZE] = "";
 	int status = KV_DISCONNECTED;
 	struct link *link = NULL;
+	bool is_final = false;
 	int i;
 
 	for (i = 0; i < client->targets.count; i++) {
@@ -418,7 +451,9 @@ int link_open(struct kv_client *client, uint64_t deadline_ns)
 
 		if (!*reason) {
 			error_clear();
-			status = try_target(client, target, deadline_ns, &link);
+			status = try_target(client, target,
+					    share_of(deadline_ns, !has_more(&client->targets, i)),
+					    &link, &is_final);
 			if (status == KV_OK)
 				break;
 			reason = error_chain();
@@ -426,7 +461,7 @@ int link_open(struct kv_client *client, uint64_t deadline_ns)
 		/* Of what is not here the first words will do: kv-doctor knows the rest. */
 		append(reasons, sizeof(reasons), "%s%s: %.*s", *reasons ? "; " : "", target->device,
 		       (int)(*target->reason ? strcspn(reason, ";") : strlen(reason)), reason);
-		if (is_final(status) || clock_passed(deadline_ns))
+		if (is_final || clock_passed(deadline_ns))
 			break;
 	}
 	if (!link) {
@@ -437,6 +472,50 @@ int link_open(struct kv_client *client, uint64_t deadline_ns)
 	snprintf(client->transport, sizeof(client->transport), "%s%s%s%s",
 		 client->targets.targets[i].device, *reasons ? " (" : "", reasons,
 		 *reasons ? ")" : "");
+	client->target = i;
+	client->better_wait_ms = MIN_BETTER_MS;
+	plan_better(client);
 	take_into_use(client, link);
 	return KV_OK;
+}
+
+void link_seek_better(struct kv_client *client)
+{
+	struct link *found = NULL;
+	bool is_final;
+	int at = 0;
+
+	/* Nothing may hang on the present link: it is closed when a better one is there. Nor is
+	 * this the time within an operation of several calls, which has a deadline of its own. */
+	if (clock_quick_ns() < client->better_ns || client->deadline_ns ||
+	    client->calls_under_way || client->async_under_way || client->turning ||
+	    client->leftover_count || !client->link || client->link->is_lost ||
+	    client->link->callers_region || client->link->view_count)
+		return;
+	for (int i = 0; i < client->target && !found; i++) {
+		const struct target *target = &client->targets.targets[i];
+
+		error_clear();
+		if (!*target->reason && try_target(client, target, clock_deadline_ns(BETTER_TRY_MS),
+						   &found, &is_final) == KV_OK)
+			at = i;
+	}
+	error_clear();
+	/* At the same name by another path another server may listen. */
+	if (found && found->welcome.instance != client->instance) {
+		link_close(found);
+		found = NULL;
+	}
+	if (!found) {
+		client->better_wait_ms = MIN(2 * client->better_wait_ms, MAX_BETTER_MS);
+		plan_better(client);
+		return;
+	}
+	link_drop(client);
+	client->target = at;
+	snprintf(client->transport, sizeof(client->transport), "%s",
+		 client->targets.targets[at].device);
+	client->better_wait_ms = MIN_BETTER_MS;
+	plan_better(client);
+	take_into_use(client, found);
 }

@@ -23,6 +23,7 @@ static int ask_key(struct kv_client *client, unsigned op, const void *key, size_
 
 	if (!key_is_right(key, key_length))
 		return client->last_status = KV_KEY_TOO_LONG;
+	client_improve(client);
 	status = call_begin(client, op, key, key_length, true, &call);
 	if (status != KV_OK)
 		return status;
@@ -86,8 +87,10 @@ static int ask(struct kv_client *client, unsigned op, uint64_t argument, uint64_
 	       call_take_fn take, void *context, struct kv_reply *reply)
 {
 	struct call *call;
-	int status = call_begin(client, op, NULL, 0, true, &call);
+	int status;
 
+	client_improve(client);
+	status = call_begin(client, op, NULL, 0, true, &call);
 	if (status != KV_OK)
 		return status;
 	call->request.argument = argument;

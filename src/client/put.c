@@ -416,6 +416,7 @@ int kv_client_put_with(kv_client_t *client, const void *key, size_t key_length, 
 		return client_fail(client, KV_INVALID, "put: no value");
 	if (options && (unsigned)options->condition > KV_IF_VERSION)
 		return client_fail(client, KV_INVALID, "put: no such condition");
+	client_improve(client);
 	status = put_quickly(client, key, key_length, value, value_length, options, info);
 	if (status != CALL_NOT_MADE)
 		return status;

@@ -202,8 +202,8 @@ static void add_no_connection(struct remote *remote, int status, const char *err
 		error += length + 2;
 	snprintf(outcome->reason, sizeof(outcome->reason), "%s", error);
 	finding = report_add(remote->report, GROUP, outcome->device,
-			     wanted || status == KV_DENIED ? VERDICT_FAIL : VERDICT_WARN, "%s",
-			     error);
+			     wanted || is_about_keys(status, error) ? VERDICT_FAIL : VERDICT_WARN,
+			     "%s", error);
 	if (is_about_keys(status, error)) {
 		fix_key(remote, finding, error); /* the verdict takes the first fix */
 		add_denied(remote, error);
