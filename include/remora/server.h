@@ -37,12 +37,14 @@ typedef struct kv_server_options {
 	 * "verbs:mlx5_0://HOST:PORT", "verbs:mlx5_0,socket://HOST:PORT". Default:
 	 * all that this machine has; of those that were named, all must work. */
 	const char *listen;
-	const char *address; /* the host or IP to listen at; default: every one */
-	int port;	     /* default KV_DEFAULT_PORT; negative: any that is free */
-	bool socket_mode;    /* verbs: queue pair numbers over TCP instead of RDMA CM */
-	const char *device;  /* verbs: this adapter alone, such as "mlx5_0" */
-	unsigned adapters;   /* verbs: so many, no more and no less; default: all that work */
-	bool any_user;	     /* shm: clients of other users, too */
+	/* The host or IP to listen at. Default: every one if there is a key file or an adapter is
+	 * named; else this host alone, 127.0.0.1 and ::1, and no adapter. */
+	const char *address;
+	int port;	    /* default KV_DEFAULT_PORT; negative: any that is free */
+	bool socket_mode;   /* verbs: queue pair numbers over TCP instead of RDMA CM */
+	const char *device; /* verbs: this adapter alone, such as "mlx5_0" */
+	unsigned adapters;  /* verbs: so many, no more and no less; default: all that work */
+	bool any_user;	    /* shm: clients of other users, too */
 
 	size_t memory;	 /* of the store, its index included; default 256 MiB */
 	bool huge_pages; /* or ordinary ones, with a warning */

@@ -98,6 +98,10 @@ enum rmr_status kv_keyring_read(struct kv_keyring *ring, const char *path)
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 
 	*ring = (struct kv_keyring){0};
+	if (fd < 0 && errno == ENOENT)
+		return error_set(RMR_DENIED,
+				 "key file %s: there is none; make one: openssl rand -hex 32 > %s",
+				 path, path);
 	if (fd < 0)
 		return error_errno(RMR_DENIED, errno, "key file %s", path);
 	status = read_file(fd, path, bytes, &length);

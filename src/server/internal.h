@@ -454,7 +454,8 @@ struct kv_server {
 	uint64_t max_value;
 	struct server_path paths[SERVER_MAX_PATHS];
 	unsigned path_count;
-	bool verbs_wanted;	      /* one of them must work */
+	bool verbs_wanted; /* one of them must work */
+	bool is_guarded;   /* no address, key or adapter was given: serves this host alone */
 	struct server_path *counting; /* by whose adapter all change cells; NULL: by the CPU */
 
 	struct worker *workers; /* NULL: not started */
@@ -512,6 +513,8 @@ int listen_register(struct kv_server *server);
 int listen_start(struct kv_server *server);
 /* True if clients may take this server for one that listened at the same address before. */
 bool listen_may_succeed(const struct kv_server *server);
+/* Whether other hosts can reach it by some path that listens. */
+bool listen_is_open(const struct kv_server *server);
 void listen_stop(struct kv_server *server);
 void listen_close(struct kv_server *server);
 

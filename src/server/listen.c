@@ -352,6 +352,27 @@ static bool is_everywhere(const struct kv_server *server, const struct server_pa
 	return address[0] == '*' || address[0] == ':';
 }
 
+static bool is_loopback(const char *address)
+{
+	return strncmp(address, "127.", 4) == 0 || strncmp(address, "[::1]", 5) == 0 ||
+	       strncmp(address, "localhost", 9) == 0;
+}
+
+bool listen_is_open(const struct kv_server *server)
+{
+	for (unsigned i = 0; i < server->path_count; i++) {
+		const struct server_path *path = &server->paths[i];
+		char address[2 * SERVER_ADDRESS];
+
+		if (!path->listener || path->kind == PATH_SHM)
+			continue;
+		find_address(server, path, address);
+		if (!is_loopback(address))
+			return true;
+	}
+	return false;
+}
+
 const char *kv_server_paths(kv_server_t *server)
 {
 	size_t size = 1, used = 0;

@@ -65,6 +65,15 @@ static int add_adapters(struct kv_server *server)
 			continue;
 		if (entries[i].usable && wanted && usable == wanted)
 			continue;
+		/* An adapter has no address that other hosts cannot reach. */
+		if (entries[i].usable && server->is_guarded) {
+			path = add_path(server, PATH_VERBS, entries[i].name);
+			if (path)
+				snprintf(path->reason, sizeof(path->reason),
+					 "without a key this host alone is served; to open: "
+					 "--key-file FILE, or -a ADDRESS");
+			continue;
+		}
 		if (entries[i].usable) {
 			usable++;
 			if (server->path_count < SERVER_MAX_PATHS - 1 &&
@@ -229,11 +238,18 @@ int listen_parse(struct kv_server *server, const struct kv_server_options *optio
 {
 	const char *list = options && options->listen ? options->listen : NULL;
 	char item[SERVER_ADDRESS];
+	struct server_path *path;
 	int status = KV_OK;
 
 	if (!list) {
 		(void)add_path(server, PATH_SHM, "shm");
-		(void)add_path(server, PATH_TCP, "tcp");
+		path = add_path(server, PATH_TCP, "tcp");
+		if (server->is_guarded) {
+			/* If this port is taken, the other address is no substitute. */
+			path->named = true;
+			path = add_path(server, PATH_TCP, "tcp");
+			snprintf(path->address, sizeof(path->address), "[::1]");
+		}
 		return add_verbs(server, &server->options);
 	}
 	while (status == KV_OK && next_item(&list, item, sizeof(item))) {

@@ -257,9 +257,11 @@ const char *kv_server_summary(kv_server_t *server)
 		 total / page_size, huge ? "huge ones" : "ordinary ones",
 		 size_format(page_size, page), options->prefault ? ", all touched" : "", missing,
 		 options->workers, options->workers == 1 ? "" : "s",
-		 !keys.write.count ? "everybody who can reach a path below"
-		 : keys.read.count ? "with the shared key, or with another one to read"
-				   : "with the shared key");
+		 !keys.write.count && server->is_guarded && !listen_is_open(server)
+			 ? "this host alone, without a key; to open: -a ADDRESS --key-file FILE"
+		 : !keys.write.count ? "everybody who can reach a path below"
+		 : keys.read.count   ? "with the shared key, or with another one to read"
+				     : "with the shared key");
 	keys_wipe(&keys);
 	return server->summary;
 }

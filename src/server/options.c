@@ -18,6 +18,9 @@
 #define DEFAULT_CLIENT_TIMEOUT 10000
 #define DEFAULT_STOP_TIMEOUT   2000
 
+/* Without an address and without a key. */
+#define LOOPBACK "127.0.0.1"
+
 #define MAX_EAGER    (1u << 20)
 #define MAX_COUNTERS (1u << 28)
 #define MAX_PINS     (1u << 20)
@@ -95,6 +98,15 @@ static int check(const struct kv_server_options *options)
 	return KV_OK;
 }
 
+/* Whether nothing was said about who may come: no address, no key, and no adapter by name, which
+ * has no address that other hosts cannot reach. */
+static bool is_guarded(const struct kv_server_options *options)
+{
+	return !(options->address && *options->address) && !options->key_file &&
+	       !(options->device && *options->device) && !options->adapters &&
+	       !options->socket_mode && !(options->listen && strstr(options->listen, "verbs"));
+}
+
 int options_take(struct kv_server *server, const struct kv_server_options *options)
 {
 	static const struct kv_server_options defaults;
@@ -104,7 +116,10 @@ int options_take(struct kv_server *server, const struct kv_server_options *optio
 	server->options = options ? *options : defaults;
 	options = &server->options;
 	kv_server_defaults(&server->options);
+	server->is_guarded = is_guarded(options);
 	address = options->address && *options->address ? options->address : "*";
+	if (server->is_guarded)
+		address = LOOPBACK;
 	if (strlen(address) >= sizeof(server->address) - 8)
 		return server_fail(KV_INVALID, "the address '%.40s...' is too long", address);
 	/* An IPv6 address by itself needs its brackets before a port can follow. */

@@ -261,6 +261,9 @@ int kv_server_start(kv_server_t *server)
 		status = start_workers(server);
 	if (status == KV_OK)
 		status = start_others(server);
+	if (status == KV_OK && !server->keys.write.count && listen_is_open(server))
+		log_warn("there is no key: everybody who can reach this host may read and change "
+			 "everything; give --key-file, or -a 127.0.0.1");
 	if (status != KV_OK)
 		kv_server_stop(server);
 	return status;

@@ -135,7 +135,7 @@ class KeyFiles:
     def make(self, name, key):
         path = os.path.join(self.directory, name)
         with open(path, "w", opener=lambda p, f: os.open(p, f, 0o600)) as file:
-            file.write(key + "\nwhat follows does not count\n")
+            file.write(key + "\n# a comment does not count\n")
         return path
 
     def arguments(self):

@@ -82,8 +82,10 @@ def test_install(root):
     install(root)
     check_files(list_files(root), "/opt/remora", "/opt/remora/etc")
     check_places(root, "/opt/remora", "/opt/remora/etc")
+    key = root / "key"
+    key.write_text("k" * 32 + "\n")
     run(root / "opt/remora/bin/kv-server", "--config",
-        root / "opt/remora/etc/remora/kv-server.conf", "--check-config")
+        root / "opt/remora/etc/remora/kv-server.conf", "--key-file", key, "--check-config")
 
 
 def test_install_keeps_the_configuration(root):
@@ -127,6 +129,13 @@ def test_package(root):
         raise Failure("triggers")
     for script in ("postinst", "prerm", "postrm"):
         run("sh", "-n", control / script)
+    # Other users of the host may come in: only with a key, which installing makes.
+    shipped = (root / "content/etc/remora/kv-server.conf").read_text()
+    if re.search("^any-user = yes", shipped, re.M):
+        if not re.search("^key-file = /etc/remora/key$", shipped, re.M):
+            raise Failure("the package lets everybody in")
+        if "/etc/remora/key" not in (control / "postinst").read_text():
+            raise Failure("the package makes no key")
     shutil.rmtree(control)
     check_files(list_files(root / "content"), "/usr", "/etc")
     check_places(root / "content", "/usr", "/etc")

@@ -88,6 +88,40 @@ def test_first_screen():
                              f"port: {server.port}", "ready"], lines
 
 
+def listening(port):
+    """The addresses that this port is listened at, as the kernel writes them."""
+    found = set()
+    for name in ("tcp", "tcp6"):
+        with open(f"/proc/net/{name}") as file:
+            fields = [line.split() for line in file.readlines()[1:]]
+        found |= {field[1].split(":")[0] for field in fields
+                  if int(field[1].split(":")[1], 16) == int(port) and field[3] == "0A"}
+    return found
+
+
+LOOPBACK = {"0100007F", "00000000000000000000000001000000"}
+
+
+def test_guarded_by_default():
+    """Without a word about who may come, this host alone is served; and it says how to open it."""
+    small = ("-p", "0", "-m", "32")
+    for arguments in ((), ("--listen", "shm,tcp"), ("--mock",)):
+        with SmallServer(*small, *arguments, defaults=()) as server:
+            assert listening(server.port) and listening(server.port) <= LOOPBACK, arguments
+            text = " ".join(server.text().split())
+            assert "access: this host alone" in text and "-a ADDRESS --key-file FILE" in text, text
+            assert "WARN" not in text, text
+            assert server.client("put", "a", "b").returncode == 0
+    with Files(key="k" * 32 + "\n") as files:
+        with SmallServer(*small, "--key-file", files.path("key"), defaults=()) as server:
+            assert not listening(server.port) <= LOOPBACK
+            assert "there is no key" not in server.text(), server.text()
+    for arguments in (("-a", "0.0.0.0"), ("--listen", "tcp://0.0.0.0")):
+        with SmallServer(*small, *arguments, defaults=()) as server:
+            assert not listening(server.port) <= LOOPBACK, arguments
+            assert "access: everybody" in server.text() and "there is no key" in server.text()
+
+
 def test_width():
     """Lines are broken between words, but for those that programs read."""
     for width in (80, 40):
@@ -261,8 +295,13 @@ def test_check_config_beside_a_server():
 def test_example_config():
     """The one that is installed is well, and what it proposes is, too."""
     path = os.path.join(SOURCE, "packaging", "kv-server.conf")
-    assert run("--config", path, "--check-config").returncode == 0
     with open(path) as file, Files(key="k" * 32 + "\n", **{"read-key": "r" * 32 + "\n"}) as files:
+        text = file.read()
+        # Other users of the host come in, so there has to be a key.
+        assert re.search("^any-user = yes", text, re.M) and re.search("^key-file = ", text, re.M)
+        shipped = files.write("as-is.conf", text.replace("/etc/remora/", files.path("")))
+        assert run("--config", shipped, "--check-config").returncode == 0
+        file.seek(0)
         text = re.sub(r"^#(\S+ = )", r"\1", file.read(), flags=re.M)
         text = text.replace("/etc/remora/", files.directory.name + "/")
         assert text.count("\nhugepages = yes\n") == 1, text

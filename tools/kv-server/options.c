@@ -106,7 +106,8 @@ static const struct option_spec specs[] = {
 		    "check options, key files and addresses, print what would be in effect, and "
 		    "end: with 0, or with 2 if something is wrong"),
 	OPTION_STRING("address", 'a', &args.address,
-		      "listen at this host or IP address; the default is every one",
+		      "listen at this host or IP address; the default is every one with a key "
+		      "file or a named adapter, else this host alone",
 		      .metavar = "HOST"),
 	OPTION_UINT("port", 'p', &args.port, "listen at this port; 0 picks a free one",
 		    .max = 65535),
@@ -180,8 +181,7 @@ static const struct option_spec specs[] = {
 		"who adds to counters without asking: clients of the adapter, where one needs "
 		"that, or those by shm and tcp (cpu)"),
 	OPTION_STRING("key-file", 'k', &args.key_file,
-		      "clients must know the key in the first line of this file",
-		      .metavar = "FILE"),
+		      "clients must know a key of this file: one a line", .metavar = "FILE"),
 	OPTION_STRING("read-key-file", 0, &args.read_key_file,
 		      "clients that know this other key may read, and change nothing",
 		      .metavar = "FILE"),
