@@ -254,6 +254,11 @@ struct kv_client {
 	char *device, *key_file;
 	bool wants_pieces; /* nobody said from when on values are put in pieces */
 	struct kv_secret secret;
+	/* What the server knows the client by, over connections. Of this process: a forked child is
+	 * another client. */
+	uint8_t id[KV_CLIENT_ID_SIZE];
+	pid_t id_pid; /* 0: none yet */
+	uint64_t session_number;
 	struct target_list targets;
 	struct link *link;
 	struct link *lost_links; /* that views keep */

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -176,6 +177,21 @@ static int expect(struct link *link, void *greeting, size_t room, int wanted, ui
 	return KV_OK;
 }
 
+/* The next session of this client. */
+static enum rmr_status name_ourselves(struct kv_client *client, struct kv_hello *hello)
+{
+	enum rmr_status status = RMR_OK;
+
+	static_assert(sizeof(client->id) == KV_NONCE_SIZE, "drawn like a nonce");
+	if (client->id_pid != getpid()) {
+		status = kv_make_nonce(client->id);
+		client->id_pid = status == RMR_OK ? getpid() : 0;
+	}
+	memcpy(hello->client_id, client->id, sizeof(hello->client_id));
+	hello->session = ++client->session_number;
+	return status;
+}
+
 static int greet(struct link *link, uint64_t deadline_ns)
 {
 	struct kv_client *client = link->client;
@@ -189,6 +205,8 @@ static int greet(struct link *link, uint64_t deadline_ns)
 	/* Before HELLO leaves: the server answers it. */
 	link->alive_ticks = clock_ticks();
 	status = kv_make_nonce(hello.nonce);
+	if (status == RMR_OK)
+		status = name_ourselves(client, &hello);
 	if (status == RMR_OK)
 		status = send_greeting(link, &hello, sizeof(hello));
 	if (status != RMR_OK)

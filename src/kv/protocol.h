@@ -43,15 +43,16 @@
 #include <string.h>
 
 #define KV_PROTOCOL_MAGIC   0x766b5261u /* "aRkv" */
-#define KV_PROTOCOL_VERSION 1u
+#define KV_PROTOCOL_VERSION 2u
 
-#define KV_NONCE_SIZE	16
-#define KV_PROOF_SIZE	32
-#define KV_MAX_TOUCHES	32u
-#define KV_MAX_GREETING 512u /* bytes of any message before WELCOME, and WELCOME's */
-#define KV_PLACE	64u  /* a request in the landing buffer begins at a multiple of this */
-#define KV_MAX_WINDOW	1024u
-#define KV_MIN_WINDOW	8u /* a client needs some requests to make others possible */
+#define KV_NONCE_SIZE	  16
+#define KV_CLIENT_ID_SIZE 16
+#define KV_PROOF_SIZE	  32
+#define KV_MAX_TOUCHES	  32u
+#define KV_MAX_GREETING	  512u /* bytes of any message before WELCOME, and WELCOME's */
+#define KV_PLACE	  64u  /* a request in the landing buffer begins at a multiple of this */
+#define KV_MAX_WINDOW	  1024u
+#define KV_MIN_WINDOW	  8u /* a client needs some requests to make others possible */
 
 /* Private data of connect. */
 struct kv_introduction {
@@ -128,6 +129,10 @@ struct kv_hello {
 	uint8_t reserved[3];
 	uint32_t window; /* wanted */
 	uint8_t nonce[KV_NONCE_SIZE];
+	/* Random, the same for all connections of a client; all 0: the client does not say. The
+	 * server ends its connections of lower session numbers before it sends WELCOME. */
+	uint8_t client_id[KV_CLIENT_ID_SIZE];
+	uint64_t session;
 };
 
 struct kv_challenge {
@@ -169,7 +174,7 @@ struct kv_refuse {
 	char reason[120]; /* ends with 0 */
 };
 
-static_assert(sizeof(struct kv_hello) == 24, "wire");
+static_assert(sizeof(struct kv_hello) == 48, "wire");
 static_assert(sizeof(struct kv_challenge) == 24, "wire");
 static_assert(sizeof(struct kv_proof) == 40, "wire");
 static_assert(offsetof(struct kv_welcome, instance) == 24, "wire");

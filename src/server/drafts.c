@@ -3,7 +3,11 @@
  * nobody sees it before all of the value is there. A client has few at a time, as each takes memory
  * from everybody.
  *
- *	PUT_BEGIN	the client sends pieces, which are copied to where they belong
+ *	PUT_BEGIN	the client sends pieces, which are copied to where they belong. Each begins
+ *			where the last one ended: so the first `received` bytes of the value are
+ *			there, and when all are received no byte is what the memory held before.
+ *			The order costs the client nothing, as requests arrive in the order in
+ *			which they were posted
  *	PUT_PULL	the server READs the value from the client's memory to where it belongs,
  *			a few pieces at a time, and hashes each when it is there. It is answered
  *			when the last one is. Such a draft cannot be given up while a READ is under
@@ -100,7 +104,8 @@ static void commit(struct exchange *exchange, struct draft *draft)
 	counter_add(&exchange->worker->counters.drafts, -1);
 	if (draft->received != draft->draft.value_length) {
 		store_draft_abort(exchange->store, &draft->draft);
-		exchange_fail(exchange, KV_INVALID, "the last piece came before the others");
+		exchange_fail(exchange, KV_INVALID,
+			      "the last piece came, and the value is not complete");
 		return;
 	}
 	status = store_draft_commit(exchange->store, &draft->put, &draft->draft, &info);
@@ -118,9 +123,12 @@ void operation_put_piece(struct exchange *exchange)
 		exchange_fail(exchange, KV_INVALID, "a piece of no put");
 		return;
 	}
-	if (header->place > draft->draft.value_length ||
+	if (header->place != draft->received ||
 	    header->value_length > draft->draft.value_length - header->place) {
-		exchange_fail(exchange, KV_INVALID, "a piece beyond the end of its value");
+		give_up(exchange->session, draft);
+		exchange_fail(exchange, KV_INVALID,
+			      "a piece that does not begin where the last one ended, or goes "
+			      "beyond the end of its value: the put is off");
 		return;
 	}
 	store_draft_fill(&draft->draft, header->place, exchange->view.value, header->value_length);

@@ -1,7 +1,8 @@
 /*
  * The greeting: HELLO, CHALLENGE, PROOF, WELCOME. Nothing is granted before the proof was right,
  * and the key that it was made with decides what: with a read key a client reads the store's
- * memory, but has no cells and changes nothing.
+ * memory, but has no cells and changes nothing. WELCOME waits until older sessions of the same
+ * client have ended (identity.c).
  */
 #include <string.h>
 
@@ -53,6 +54,8 @@ static void take_hello(struct session *session, const struct kv_hello *hello)
 		return;
 	}
 	memcpy(session->client_nonce, hello->nonce, sizeof(hello->nonce));
+	memcpy(session->client_id, hello->client_id, sizeof(hello->client_id));
+	session->number = hello->session;
 	memcpy(challenge.nonce, session->server_nonce, sizeof(challenge.nonce));
 	session->window = agree_on_window(session, hello->window);
 	session->limit = 2 * session->window + SERVER_SLACK;
@@ -107,8 +110,9 @@ static void grant(struct session *session, struct kv_welcome *welcome)
 		log_warn_limited("%s: cannot count by itself: %s", session->peer, error_chain());
 }
 
-static void welcome(struct session *session, const struct kv_secret *secret, bool writes)
+void greeting_welcome(struct session *session)
 {
+	bool writes = session->writes;
 	struct kv_server *server = session->worker->server;
 	struct kv_welcome message = {
 		.op = KV_OP_WELCOME,
@@ -136,17 +140,36 @@ static void welcome(struct session *session, const struct kv_secret *secret, boo
 						   .bytes = SERVER_CLIENT_BYTES,
 					   });
 	message.capabilities = session->capabilities;
-	if (secret && !kv_prove(secret, KV_SERVER_PROVES, session->client_nonce,
-				session->server_nonce, message.proof)) {
-		log_error("%s", error_chain());
-		session_leave(session, KV_INTERNAL, "the server cannot prove itself");
-		return;
-	}
-	session->key_id = secret ? secret->id : 0;
+	memcpy(message.proof, session->proof, sizeof(message.proof));
 	if (!send_greeting(session, &message, sizeof(message)))
 		return;
 	session->state = SESSION_READY;
 	log_debug("%s: welcome%s", session->peer, writes ? "" : ", to read");
+}
+
+/* The client has proved itself, by this secret if one was needed. Now we do. */
+static void accept_proof(struct session *session, const struct kv_secret *secret, bool writes)
+{
+	session->key_id = secret ? secret->id : 0;
+	session->writes = writes;
+	if (secret && !kv_prove(secret, KV_SERVER_PROVES, session->client_nonce,
+				session->server_nonce, session->proof)) {
+		log_error("%s", error_chain());
+		session_leave(session, KV_INTERNAL, "the server cannot prove itself");
+		return;
+	}
+	switch (identity_enter(session)) {
+	case IDENTITY_ALONE:
+		greeting_welcome(session);
+		break;
+	case IDENTITY_WAITS:
+		session->state = SESSION_WAITING;
+		break;
+	case IDENTITY_OLD:
+		counter_add(&session->worker->counters.refused, 1);
+		session_leave(session, KV_BUSY, "a newer connection of the same client is there");
+		break;
+	}
 }
 
 static void take_proof(struct session *session, const struct kv_proof *proof)
@@ -166,7 +189,7 @@ static void take_proof(struct session *session, const struct kv_proof *proof)
 		counter_add(&session->worker->counters.refused, 1);
 		session_leave(session, KV_DENIED, "the key is wrong, or there is none");
 	} else {
-		welcome(session, secret, writes);
+		accept_proof(session, secret, writes);
 	}
 	keys_wipe(&keys);
 }

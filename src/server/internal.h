@@ -197,7 +197,8 @@ struct worker {
 	pthread_t thread;
 	bool runs;
 	int wake_fd;
-	atomic_bool has_mail;	     /* mail, or stop */
+	atomic_bool has_mail;	     /* mail, or stop, or something to look at */
+	atomic_bool has_identities;  /* something was changed in the sessions: see identity.c */
 	atomic_bool stop;	     /* finish, and end */
 	_Atomic uint32_t epoch_seen; /* nothing older is being looked up */
 	atomic_uint session_count;   /* with those in the mail */
@@ -223,6 +224,7 @@ void *worker_run(void *worker);
 enum session_state {
 	SESSION_HELLO,	 /* waits for HELLO */
 	SESSION_PROOF,	 /* waits for PROOF */
+	SESSION_WAITING, /* has proved itself; waits until older ones of its client have ended */
 	SESSION_READY,	 /* takes requests */
 	SESSION_LEAVING, /* last words are posted; takes nothing any more */
 	SESSION_OVER,	 /* closed at the end of the batch */
@@ -277,7 +279,15 @@ struct session {
 	struct rmr_request *request;
 	unsigned path; /* number */
 	char peer[64];
-	uint64_t key_id; /* of the key that it proved to know; 0: none was needed */
+	uint64_t key_id;	      /* of the key that it proved to know; 0: none was needed */
+	bool writes;		      /* by that key */
+	uint8_t proof[KV_PROOF_SIZE]; /* for WELCOME */
+	/* Which client it is of (identity.c). */
+	uint8_t client_id[KV_CLIENT_ID_SIZE];
+	uint64_t number;
+	struct list identity; /* in server->identities */
+	bool is_entered;      /* it is there */
+	atomic_bool is_superseded;
 	uint32_t window;
 	uint8_t client_nonce[KV_NONCE_SIZE];
 	uint8_t server_nonce[KV_NONCE_SIZE];
@@ -325,6 +335,21 @@ bool session_post(struct session *session, struct rmr_work *work);
 
 /* greeting.c: a message before WELCOME. */
 void greeting_arrived(struct session *session, const void *message, size_t length);
+/* To one that has waited: from now on it takes requests. */
+void greeting_welcome(struct session *session);
+
+/* identity.c */
+enum identity_answer {
+	IDENTITY_ALONE, /* no older session of the client is there */
+	IDENTITY_WAITS, /* older ones are being ended: identities_look() goes on with it */
+	IDENTITY_OLD,	/* a newer one is there */
+};
+
+enum identity_answer identity_enter(struct session *session);
+/* The connection is closed. */
+void identity_leave(struct session *session);
+/* Ends the worker's sessions whose client has come back; welcomes those that need not wait now. */
+void identities_look(struct worker *worker);
 
 /* keys.c: ends the sessions whose key is gone, if the keys have changed. */
 void keys_check_sessions(struct worker *worker);
@@ -436,7 +461,19 @@ static inline enum store_condition request_condition(const struct kv_request *he
  * The server (server.c, options.c, keys.c, listen.c, acceptor.c, housekeeper.c)
  */
 
+#define IDENTITY_BUCKETS 256u
+
+/* Sessions by their client's id. */
+struct identities {
+	pthread_mutex_t lock;
+	struct list buckets[IDENTITY_BUCKETS];
+};
+
+void identities_init(struct identities *identities);
+void identities_fini(struct identities *identities);
+
 struct kv_server {
+	struct identities identities;
 	/* The keys may change while the server runs. */
 	pthread_mutex_t keys_lock;
 	struct server_keys keys;

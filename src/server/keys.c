@@ -134,8 +134,9 @@ void keys_check_sessions(struct worker *worker)
 		struct session *session = list_entry(link, struct session, link);
 
 		/* The others have proved nothing yet, or are going. */
-		if (session->state != SESSION_READY || keys.write.count == 0 ||
-		    has_id(&keys.write, session->key_id) || has_id(&keys.read, session->key_id))
+		if ((session->state != SESSION_READY && session->state != SESSION_WAITING) ||
+		    keys.write.count == 0 || has_id(&keys.write, session->key_id) ||
+		    has_id(&keys.read, session->key_id))
 			continue;
 		session_leave(session, KV_DENIED,
 			      session->key_id ? "the key of this session was removed"

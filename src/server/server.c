@@ -134,6 +134,7 @@ int kv_server_create(const kv_server_options_t *options, kv_server_t **result)
 	pthread_mutex_init(&server->times_past.lock, NULL);
 	atomic_store(&server->cells_epoch, 1);
 	pthread_mutex_init(&server->keys_lock, NULL);
+	identities_init(&server->identities);
 	status = options_take(server, options);
 	if (status == KV_OK)
 		status = listen_plan(server, options);
@@ -167,6 +168,7 @@ void kv_server_destroy(kv_server_t *server)
 	rmr_arena_close(server->arena);
 	keys_wipe(&server->keys);
 	pthread_mutex_destroy(&server->keys_lock);
+	identities_fini(&server->identities);
 	free(server->paths_text);
 	pthread_mutex_destroy(&server->times_past.lock);
 	free(server);

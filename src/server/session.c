@@ -99,6 +99,7 @@ static void session_close(struct session *session)
 
 	rmr_region_close(session->cells);
 	rmr_conn_close(session->conn);
+	identity_leave(session);
 	pthread_mutex_lock(&worker->lock);
 	list_remove(&session->link);
 	pthread_mutex_unlock(&worker->lock);
@@ -403,6 +404,15 @@ bool session_check(struct session *session, uint64_t now_ns)
 			log_warn_limited("%s: did not introduce itself in time", session->peer);
 			counter_add(&session->worker->counters.timeouts, 1);
 			session_leave(session, KV_TIMEOUT, "the greeting took too long");
+		}
+		return true;
+	case SESSION_WAITING:
+		if (now_ns >= session->deadline_ns) {
+			log_warn_limited("%s: its client's older session does not end",
+					 session->peer);
+			counter_add(&session->worker->counters.timeouts, 1);
+			session_leave(session, KV_TIMEOUT,
+				      "an older connection of the same client does not end");
 		}
 		return true;
 	case SESSION_READY:

@@ -153,6 +153,7 @@ static void read_mail(struct worker *worker)
 	 * worker_wake. */
 	atomic_exchange_explicit(&worker->has_mail, false, memory_order_acquire);
 	keys_check_sessions(worker);
+	identities_look(worker);
 	while ((session = take_mail(worker)) != NULL) {
 		if (atomic_load_explicit(&worker->stop, memory_order_acquire))
 			session_refuse(session, "the server stops");
@@ -178,6 +179,7 @@ static void received(struct session *session, const struct rmr_completion *compl
 		break;
 	case SESSION_HELLO:
 	case SESSION_PROOF:
+	case SESSION_WAITING:
 		if (completion->op == RMR_OP_RECV)
 			greeting_arrived(session, completion->data, completion->length);
 		else

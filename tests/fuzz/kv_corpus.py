@@ -36,7 +36,8 @@ def main():
     entry = struct.pack("<QQQII", 1, 2, 3, 5, 0) + b"hello\0\0\0"
     write("kv_decode_fuzz", "scan", reply(23, entry + entry))
     write("kv_decode_fuzz", "scan-behind", request(23, b"key", b"", 1))
-    write("kv_decode_fuzz", "hello", struct.pack("<BBBBI16s", 1, 0, 0, 0, 32, b"n" * 16))
+    write("kv_decode_fuzz", "hello", struct.pack("<BBBBI16s16sQ", 1, 0, 0, 0, 32, b"n" * 16,
+                                                     b"i" * 16, 1))
     write("kv_decode_fuzz", "refuse", struct.pack("<BBBBi120s", 5, 0, 0, 0, -12, b"no"))
     for choices in (0, 1, 2, 4, 8, 16, 24):
         records = b"".join(bytes([0, offset]) for offset in range(20))

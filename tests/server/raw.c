@@ -144,6 +144,8 @@ int raw_greet(struct raw *raw, const char *key_file, uint32_t window)
 
 	CHECK_OK(kv_make_nonce(raw->client_nonce));
 	memcpy(hello.nonce, raw->client_nonce, sizeof(hello.nonce));
+	memcpy(hello.client_id, raw->client_id, sizeof(hello.client_id));
+	hello.session = raw->session;
 	raw_send(raw, &hello, sizeof(hello));
 	op = receive_greeting(raw, greeting, sizeof(greeting));
 	if (op != KV_OP_CHALLENGE)

@@ -18,6 +18,9 @@ struct raw {
 	struct rmr_device *device;
 	struct rmr_queue *queue;
 	struct rmr_conn *conn;
+	/* For HELLO; may be set between connecting and greeting. */
+	uint8_t client_id[KV_CLIENT_ID_SIZE];
+	uint64_t session;
 	uint8_t client_nonce[KV_NONCE_SIZE];
 	uint8_t server_nonce[KV_NONCE_SIZE];
 	struct kv_challenge challenge;

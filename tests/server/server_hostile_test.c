@@ -682,12 +682,62 @@ static void test_gone_while_inside(void)
 	end(&raw);
 }
 
+/* Pieces of all the bytes together, which do not make up the value: what is missing would be
+ * whatever the memory held before. */
+static void pieces_that_overlap(const char *by)
+{
+	static const struct {
+		uint64_t place[3];
+		int right; /* that are accepted */
+	} tries[] = {
+		{{0, 0, 8}, 1},	 /* twice the same */
+		{{0, 4, 12}, 1}, /* overlapping */
+		{{4, 0, 12}, 0}, /* not from the beginning */
+		{{0, 16, 8}, 1}, /* the last one too early */
+		{{16, 8, 0}, 0}, /* backwards */
+		{{0, 8, 9}, 2},	 /* the last one beyond the end */
+		{{0, 8, 8}, 2},	 /* the last one missing */
+		{{0, 8, 16}, 3},
+	};
+	struct raw raw;
+
+	begin(&raw, by, NULL);
+	for (size_t i = 0; i < TEST_COUNT(tries); i++) {
+		struct kv_request first = {
+			.op = KV_OP_PUT_BEGIN, .key_length = 1, .value_length = 24};
+		uint32_t id = raw.next_id;
+
+		CHECK_EQ(raw_call(&raw, &(struct raw_request){.header = first, .key = "d"}), KV_OK);
+		for (int j = 0; j < 3; j++) {
+			struct kv_request piece = {.op = KV_OP_PUT_PIECE,
+						   .flags = j == 2 ? KV_FINAL : 0,
+						   .value_length = 8,
+						   .argument = id,
+						   .place = tries[i].place[j]};
+
+			CHECK_EQ(raw_call(&raw, &(struct raw_request){.header = piece,
+								      .value = "12345678"}),
+				 j < tries[i].right ? KV_OK : KV_INVALID);
+		}
+		CHECK_EQ(subject_figure(&subject, "drafts"), 0);
+		CHECK_EQ(raw_get(&raw, "d", 100), tries[i].right == 3 ? KV_OK : KV_NOT_FOUND);
+	}
+	CHECK_MEM(raw.reply.value, "123456781234567812345678", 24);
+	end(&raw);
+}
+
+static void test_pieces_that_overlap(void)
+{
+	subject_for_each(pieces_that_overlap);
+}
+
 static const struct test tests[] = {
 	{"malformed", test_malformed},
 	{"out_of_order", test_out_of_order},
 	{"replayed", test_replayed},
 	{"nothing_after_a_violation", test_nothing_after_a_violation},
 	{"oversized", test_oversized},
+	{"pieces_that_overlap", test_pieces_that_overlap},
 	{"landing_bounds", test_landing_bounds},
 	{"arena_is_not_written", test_arena_is_not_written},
 	{"takes_no_replies", test_takes_no_replies},
