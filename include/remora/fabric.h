@@ -24,7 +24,9 @@
  *
  * Threads. A queue and the connections on it belong to one thread at a time. Devices, arenas,
  * regions and listeners may be used by any thread; rmr_queue_wake may be called by any thread.
- * After fork() the child must not use what the parent opened.
+ * After fork() the child cannot use what the parent opened: calls on it fail with RMR_INVALID,
+ * rmr_poll and rmr_wait bring nothing, and closing lets go of the child's descriptors and maps
+ * without telling peers (on verbs and ofi it does nothing). The child may open its own.
  *
  * Ownership. Who opens an object closes it. Close children first: remotes and connections before
  * their queue; queues, listeners and regions before their device; regions before their arena.

@@ -25,7 +25,8 @@
  * linearizable, whoever else works on it by whichever path.
  *
  * Threads. A client belongs to one thread at a time and starts no thread of its own; make as many
- * clients as you like. After fork() the child must not use the parent's.
+ * clients as you like. After fork() the child cannot use the parent's: calls fail with KV_INVALID,
+ * and kv_client_destroy() lets go of it without harm to the parent; it may create its own.
  *
  * Errors. Calls return KV_OK (0) or a negative status. Outputs are written only where the status
  * says so. kv_client_error() tells in words what happened to the last call that failed.

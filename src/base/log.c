@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fork.h"
 
 #define LINE_SIZE 2048
 
@@ -30,6 +31,11 @@ static pthread_mutex_t sink_lock = PTHREAD_MUTEX_INITIALIZER;
 static log_sink current_sink;
 static void *current_context;
 static const char *program_name = "remora";
+
+__attribute__((constructor)) static void guard_sink(void)
+{
+	fork_guard(&sink_lock);
+}
 
 bool log_level_parse(const char *text, enum log_level *level)
 {

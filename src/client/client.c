@@ -102,6 +102,7 @@ kv_client_t *kv_client_create_with(conn_mode_t mode, const kv_client_options_t *
 	if (!client)
 		return NULL;
 	client->mode = mode;
+	client->process = fork_generation();
 	if (options)
 		client->options = *options;
 	client->wants_pieces = client->options.landing_limit == 0;
@@ -149,6 +150,8 @@ static int connect_by(struct kv_client *client, conn_mode_t mode, const char *se
 {
 	int status;
 
+	if (fork_is_foreign(client->process))
+		return client_fail(client, KV_INVALID, FORK_MESSAGE);
 	kv_client_disconnect(client);
 	status = targets_find(mode, server, port, device, &client->targets);
 	if (status != KV_OK)

@@ -44,6 +44,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fork.h"
 #include "base/hash.h"
 #include "client/extents.h"
 #include "client/location.h"
@@ -250,6 +251,7 @@ struct leftover {
 
 struct kv_client {
 	conn_mode_t mode;
+	unsigned process; /* the generation that it was created in: see base/fork.h */
 	kv_client_options_t options;
 	char *device, *key_file;
 	bool wants_pieces; /* nobody said from when on values are put in pieces */

@@ -101,6 +101,11 @@ bool life_check(struct kv_client *client)
 {
 	uint64_t now;
 
+	if (fork_is_foreign(client->process)) {
+		client->reader = NULL;
+		client->check_span = 0;
+		return false;
+	}
 	call_turn(client, 0);
 	/* Before the look at the tick: what changes after that changes after this time. */
 	now = clock_ticks();

@@ -32,6 +32,9 @@ static inline bool is_possible(const struct kv_client *client, size_t key_length
 
 	if (!link || link->is_lost || client->calls_under_way || client->deadline_ns)
 		return false;
+	/* The slot that it would be written to is shared with the parent. */
+	if (fork_is_foreign(client->process))
+		return false;
 	/* Only the wheel sees to these. */
 	if (link->must_tell_cells || client->leftover_count)
 		return false;

@@ -18,6 +18,8 @@ static void sleep_until(uint64_t time_ns)
 
 int client_reach(struct kv_client *client, uint64_t deadline_ns)
 {
+	if (fork_is_foreign(client->process))
+		return client_fail(client, KV_INVALID, FORK_MESSAGE);
 	for (;;) {
 		int status;
 

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "fabric/provider.h"
 
@@ -39,6 +40,11 @@ struct rmr_arena {
 static pthread_mutex_t arenas_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct list arenas = {&arenas, &arenas};
 static uint64_t last_id;
+
+__attribute__((constructor)) static void guard_arenas(void)
+{
+	fork_guard(&arenas_lock);
+}
 
 /* Touches every page, so that missing memory is missed now and not at some store later. */
 static bool populate(uint8_t *base, size_t size, size_t page_size)

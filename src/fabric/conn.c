@@ -29,6 +29,8 @@ enum rmr_status rmr_listener_open(struct rmr_device *device, const char *address
 
 	if (!address || !*address)
 		return error_set(RMR_BAD_ADDRESS, "no address to listen at");
+	if (fork_is_foreign(device->generation))
+		return foreign_handle();
 	listener = calloc(1, device->provider->listener_size);
 	if (!listener)
 		return error_set(RMR_NO_MEMORY, "no memory for a listener");
@@ -58,6 +60,11 @@ void rmr_listener_close(struct rmr_listener *listener)
 {
 	if (!listener)
 		return;
+	if (fork_is_foreign(listener->device->generation)) {
+		if (listener->device->provider->listener_abandon)
+			listener->device->provider->listener_abandon(listener);
+		return;
+	}
 	listener->device->provider->listener_fini(listener);
 	atomic_fetch_sub(&listener->device->children, 1);
 	free(listener);
@@ -86,10 +93,13 @@ enum rmr_status rmr_listener_next(struct rmr_listener *listener, int timeout_ms,
 {
 	const struct rmr_provider *provider = listener->device->provider;
 	uint64_t deadline_ns = clock_deadline_ns(timeout_ms);
-	struct rmr_request *request = calloc(1, provider->request_size);
 	struct pollfd fd = {.fd = listener->fd, .events = POLLIN};
+	struct rmr_request *request;
 	enum rmr_status status;
 
+	if (fork_is_foreign(listener->device->generation))
+		return foreign_handle();
+	request = calloc(1, provider->request_size);
 	if (!request)
 		return error_set(RMR_NO_MEMORY, "no memory for a request");
 	request->device = listener->device;
@@ -177,6 +187,7 @@ static enum rmr_status conn_attach(struct rmr_queue *queue, const struct rmr_con
 		return error_set(RMR_NO_MEMORY, "no memory for a connection");
 	conn->queue = queue;
 	conn->provider = queue->provider;
+	conn->generation = queue->generation;
 	list_init(&conn->held_link);
 	list_init(&conn->remotes);
 	status = take_options(conn, options);
@@ -249,6 +260,8 @@ enum rmr_status rmr_connect(struct rmr_queue *queue, const char *address, int ti
 
 	if (!address || !*address)
 		return error_set(RMR_BAD_ADDRESS, "no address to connect to");
+	if (fork_is_foreign(queue->generation))
+		return foreign_handle();
 	status = conn_attach(queue, options, &conn);
 	if (status == RMR_OK) {
 		status = queue->provider->connect(conn, address, clock_deadline_ns(timeout_ms));
@@ -267,6 +280,11 @@ void rmr_conn_close(struct rmr_conn *conn)
 {
 	if (!conn)
 		return;
+	if (fork_is_foreign(conn->generation)) {
+		if (conn->provider->conn_abandon)
+			conn->provider->conn_abandon(conn);
+		return;
+	}
 	if (!conn->lost)
 		rmr_flush(conn);
 	list_for_each_safe (link, &conn->remotes)

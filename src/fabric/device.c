@@ -84,6 +84,7 @@ enum rmr_status rmr_device_open(const char *name, const struct rmr_device_option
 	if (!device)
 		return error_set(RMR_NO_MEMORY, "no memory for device '%s'", name);
 	device->provider = provider;
+	device->generation = fork_generation();
 	snprintf(device->info.name, sizeof(device->info.name), "%s", name);
 	snprintf(device->info.provider, sizeof(device->info.provider), "%s", provider->name);
 	device->grants = options && options->grants ? *options->grants : default_grants;
@@ -100,9 +101,16 @@ void rmr_device_close(struct rmr_device *device)
 {
 	if (!device)
 		return;
+	if (fork_is_foreign(device->generation))
+		return; /* its memory and its threads are the parent's */
 	assert(atomic_load(&device->children) == 0);
 	device->provider->device_fini(device);
 	free(device);
+}
+
+enum rmr_status foreign_handle(void)
+{
+	return error_set(RMR_INVALID, FORK_MESSAGE);
 }
 
 const struct rmr_device_info *rmr_device_info(const struct rmr_device *device)

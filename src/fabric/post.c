@@ -93,6 +93,8 @@ int rmr_post(struct rmr_conn *conn, const struct rmr_work *works, int count)
 	enum rmr_status status = RMR_OK;
 	int good = 0, taken;
 
+	if (fork_is_foreign(conn->generation))
+		return foreign_handle();
 	if (atomic_load_explicit(&conn->lost, memory_order_relaxed))
 		return error_set(RMR_DISCONNECTED, "the connection to %s is lost", conn->peer);
 	for (; good < count; good++) {
@@ -119,7 +121,7 @@ int rmr_post(struct rmr_conn *conn, const struct rmr_work *works, int count)
 
 void rmr_flush(struct rmr_conn *conn)
 {
-	if (conn->held == 0)
+	if (conn->held == 0 || fork_is_foreign(conn->generation))
 		return;
 	conn->held = 0;
 	if (!list_is_empty(&conn->held_link))

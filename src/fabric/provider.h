@@ -45,6 +45,7 @@
 
 #include <remora/fabric.h>
 
+#include "base/fork.h"
 #include "base/list.h"
 #include "base/spin_lock.h"
 #include "fabric/completion_ring.h"
@@ -71,6 +72,7 @@ struct rmr_device {
 	struct rmr_device_info info; /* the provider fills all but name and provider */
 	atomic_int children;	     /* open regions, queues and listeners */
 	atomic_uint regions;
+	unsigned generation;		/* of processes: see base/fork.h */
 	struct rmr_grant_limits grants; /* of all its connections together */
 };
 
@@ -88,6 +90,7 @@ struct rmr_region {
 struct rmr_queue {
 	struct rmr_device *device;
 	const struct rmr_provider *provider;
+	unsigned generation;		  /* the device's */
 	struct rmr_queue_options options; /* defaults filled in */
 	int epoll_fd;			  /* rmr_queue_fd; providers add their sources */
 	int wake_fd;			  /* eventfd of rmr_queue_wake */
@@ -115,6 +118,7 @@ struct rmr_conn {
 	struct rmr_grant_limits grants;	 /* what the peer may grant us */
 	uint32_t held;			 /* posted since the last flush */
 	uint32_t outstanding;		 /* posted, and neither polled nor silently done */
+	unsigned generation;		 /* the device's */
 	atomic_bool lost;		 /* a provider's thread may set it */
 	size_t max_send;		 /* by the provider at connect and accept */
 	char peer[64];			 /* the same */
@@ -227,6 +231,13 @@ struct rmr_provider {
 	 * what operations refer to, and calls conn_forget (under its lock if it has one). */
 	void (*conn_fini)(struct rmr_conn *conn);
 
+	/* Optional: the same in a forked child of the process that opened it. Closes the child's
+	 * descriptors and maps; takes no lock, tells no peer, writes to no shared memory, and
+	 * leaves epoll sets alone, which are the parent's, too. Without it the object stays as it
+	 * is. */
+	void (*conn_abandon)(struct rmr_conn *conn);
+	void (*listener_abandon)(struct rmr_listener *listener);
+
 	/* Optional: rmr_conn_lingers. Without it closing a region has ended all access. */
 	bool (*conn_lingers)(const struct rmr_conn *conn, int *process);
 
@@ -320,6 +331,9 @@ static inline void region_hold(struct rmr_region *region)
 }
 void region_drop(struct rmr_region *region);
 void remote_drop(struct rmr_remote *remote);
+
+/* For calls on handles that a parent process opened. */
+__attribute__((cold)) enum rmr_status foreign_handle(void);
 
 /* The arena that holds all of address..address+length, or NULL. */
 struct rmr_arena *arena_find(const void *address, size_t length);

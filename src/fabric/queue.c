@@ -59,14 +59,18 @@ static enum rmr_status open_descriptors(struct rmr_queue *queue)
 enum rmr_status rmr_queue_open(struct rmr_device *device, const struct rmr_queue_options *options,
 			       struct rmr_queue **out)
 {
-	struct rmr_queue *queue = calloc(1, device->provider->queue_size);
+	struct rmr_queue *queue;
 	uint32_t spread = device->provider->doubles_slots ? 2 : 1;
 	enum rmr_status status;
 
+	if (fork_is_foreign(device->generation))
+		return foreign_handle();
+	queue = calloc(1, device->provider->queue_size);
 	if (!queue)
 		return error_set(RMR_NO_MEMORY, "no memory for a queue");
 	queue->device = device;
 	queue->provider = device->provider;
+	queue->generation = device->generation;
 	spin_lock_init(&queue->lock);
 	list_init(&queue->conns);
 	list_init(&queue->held);
@@ -113,6 +117,11 @@ void rmr_queue_close(struct rmr_queue *queue)
 {
 	if (!queue)
 		return;
+	if (fork_is_foreign(queue->generation)) {
+		close(queue->wake_fd);
+		close(queue->epoll_fd);
+		return;
+	}
 	assert(list_is_empty(&queue->conns));
 	queue->provider->queue_fini(queue);
 	completion_ring_fini(&queue->ring);
@@ -165,6 +174,8 @@ int queue_pop(struct rmr_queue *queue, struct rmr_completion *completions, int m
 
 int rmr_poll(struct rmr_queue *queue, struct rmr_completion *completions, int max)
 {
+	if (fork_is_foreign(queue->generation))
+		return 0;
 	return queue->provider->poll(queue, completions, max);
 }
 
@@ -271,7 +282,7 @@ int rmr_wait(struct rmr_queue *queue, struct rmr_completion *completions, int ma
 	int count = rmr_poll(queue, completions, max);
 	bool slept = false;
 
-	if (count > 0 || timeout_ms == 0)
+	if (count > 0 || timeout_ms == 0 || fork_is_foreign(queue->generation))
 		return count;
 	now_ns = clock_quick_ns();
 	deadline_ns = timeout_ms < 0 ? CLOCK_NEVER : now_ns + (uint64_t)timeout_ms * 1000000u;
@@ -318,11 +329,14 @@ int rmr_queue_fd(const struct rmr_queue *queue)
 
 enum rmr_status rmr_queue_arm(struct rmr_queue *queue)
 {
+	if (fork_is_foreign(queue->generation))
+		return foreign_handle();
 	flush_held(queue);
 	return queue->provider->arm(queue);
 }
 
 void rmr_recv_release(struct rmr_queue *queue, void *data)
 {
-	queue->provider->recv_release(queue, data);
+	if (!fork_is_foreign(queue->generation))
+		queue->provider->recv_release(queue, data);
 }

@@ -43,6 +43,8 @@ enum rmr_status rmr_region_open(struct rmr_device *device, void *address, size_t
 	struct rmr_region *region;
 	enum rmr_status status = check_region(device, arena, address, length, rights);
 
+	if (fork_is_foreign(device->generation))
+		return foreign_handle();
 	if (status != RMR_OK)
 		return status;
 	if (atomic_fetch_add(&device->regions, 1) >= device->info.max_regions) {
@@ -95,6 +97,8 @@ enum rmr_status rmr_region_revoke(struct rmr_region *region)
 {
 	const struct rmr_provider *provider = region->device->provider;
 
+	if (fork_is_foreign(region->device->generation))
+		return RMR_OK;
 	atomic_store(&region->closed, true);
 	return !provider->region_revoke || provider->region_revoke(region) ? RMR_OK : RMR_AGAIN;
 }
@@ -106,6 +110,11 @@ void rmr_region_close(struct rmr_region *region)
 	if (!region)
 		return;
 	device = region->device;
+	if (fork_is_foreign(device->generation)) {
+		if (region->arena)
+			arena_drop(region->arena);
+		return; /* peers go on using the parent's */
+	}
 	atomic_store(&region->closed, true);
 	device->provider->region_fini(region);
 	if (region->arena)
@@ -154,6 +163,8 @@ enum rmr_status rmr_region_export(struct rmr_region *region, struct rmr_conn *co
 	};
 	enum rmr_status status;
 
+	if (fork_is_foreign(conn->generation))
+		return foreign_handle();
 	if (region->device != conn->queue->device)
 		return error_set(RMR_INVALID,
 				 "the region is of device '%s', the connection of '%s'",
@@ -176,6 +187,8 @@ enum rmr_status rmr_remote_open(struct rmr_conn *conn, const struct rmr_descript
 	struct rmr_remote *remote;
 	enum rmr_status status;
 
+	if (fork_is_foreign(conn->generation))
+		return foreign_handle();
 	memcpy(&wire, descriptor, sizeof(wire));
 	if (wire.magic != DESCRIPTOR_MAGIC || wire.version != DESCRIPTOR_VERSION ||
 	    wire.provider != conn->provider->id)
@@ -210,8 +223,8 @@ void remote_drop(struct rmr_remote *remote)
 
 void rmr_remote_close(struct rmr_remote *remote)
 {
-	if (!remote)
-		return;
+	if (!remote || fork_is_foreign(remote->conn->generation))
+		return; /* a child lets go of it with the connection */
 	list_remove(&remote->link);
 	remote_drop(remote);
 }

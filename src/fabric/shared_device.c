@@ -4,9 +4,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/list.h"
 
 struct shared_device {
@@ -18,14 +18,19 @@ struct shared_device {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct list devices = {&devices, &devices};
-static pid_t owner; /* of the list */
+static unsigned owner; /* of the list: a generation of processes */
+
+__attribute__((constructor)) static void guard_devices(void)
+{
+	fork_guard(&lock);
+}
 
 /* What the parent of a fork opened is not ours: it is forgotten, not closed. */
 static void look_whose(void)
 {
-	if (owner == getpid())
+	if (owner == fork_generation())
 		return;
-	owner = getpid();
+	owner = fork_generation();
 	list_init(&devices);
 }
 
@@ -83,6 +88,7 @@ enum rmr_status device_take(const char *name, struct rmr_device **device)
 void device_give(struct rmr_device *device)
 {
 	pthread_mutex_lock(&lock);
+	look_whose();
 	list_for_each_safe (at, &devices) {
 		struct shared_device *shared = list_entry(at, struct shared_device, link);
 

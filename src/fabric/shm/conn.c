@@ -179,6 +179,26 @@ void shm_conn_fini(struct rmr_conn *base)
 	free(conn->assembly);
 }
 
+void shm_conn_abandon(struct rmr_conn *base)
+{
+	struct shm_conn *conn = (struct shm_conn *)base;
+
+	list_for_each_safe (link, &conn->mappings) {
+		struct shm_mapping *mapping = list_entry(link, struct shm_mapping, link);
+
+		if (mapping->fd >= 0)
+			close(mapping->fd);
+		segment_unmap(mapping->memory, mapping->size);
+	}
+	segment_unmap(conn->mine, sizeof(*conn->mine));
+	segment_unmap(conn->theirs, sizeof(*conn->theirs));
+	segment_unmap(conn->their_table, conn->their_regions * sizeof(*conn->their_table));
+	if (conn->socket >= 0)
+		close(conn->socket);
+	if (conn->peer_pidfd >= 0)
+		close(conn->peer_pidfd);
+}
+
 void shm_conn_cancel(struct shm_conn *conn)
 {
 	while (conn->pending_count > 0) {

@@ -168,6 +168,7 @@ enum rmr_status shm_address_to_connect(const char *address, unsigned index,
 /* listener.c */
 enum rmr_status shm_listener_init(struct rmr_listener *base, const char *address);
 void shm_listener_fini(struct rmr_listener *base);
+void shm_listener_abandon(struct rmr_listener *base);
 enum rmr_status shm_listener_next(struct rmr_listener *base, struct rmr_request *request,
 				  int *wait_ms);
 void shm_reject(struct rmr_request *base, const char *reason);
@@ -229,6 +230,8 @@ enum rmr_status shm_conn_establish(struct shm_conn *conn, int socket,
 				   const struct packet_sender *sender);
 /* Undoes prepare, establish or neither. */
 void shm_conn_fini(struct rmr_conn *base);
+/* In a forked child: see struct rmr_provider. */
+void shm_conn_abandon(struct rmr_conn *base);
 int shm_post(struct rmr_conn *base, const struct rmr_work *works, int count);
 /* Carries out waiting works as far as possible. */
 void shm_conn_run_pending(struct shm_conn *conn);

@@ -217,6 +217,18 @@ void shm_listener_fini(struct rmr_listener *base)
 	pthread_mutex_destroy(&listener->lock);
 }
 
+/* The socket file and the lock stay: closing a copy of the lock's descriptor keeps it. */
+void shm_listener_abandon(struct rmr_listener *base)
+{
+	struct shm_listener *listener = (struct shm_listener *)base;
+
+	list_for_each (link, &listener->callers)
+		close(list_entry(link, struct shm_caller, link)->socket);
+	close(listener->socket);
+	close(base->fd);
+	close(listener->lock_fd);
+}
+
 /* Out of descriptors: an unaccepted caller would keep the listening socket readable, and us busy.
  * So it is left alone for a while. */
 static void pause_accepting(struct shm_listener *listener, int errnum)

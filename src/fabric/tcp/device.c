@@ -67,6 +67,21 @@ static_assert(TCP_INLINE_MAX <= TCP_BLOCK_BYTES - FRAME_HEADER_MAX &&
 		      TCP_COPY_MAX <= TCP_BLOCK_BYTES - FRAME_HEADER_MAX,
 	      "an empty block takes any frame");
 
+/* In a forked child, where the helper's thread is not. */
+static void conn_abandon(struct rmr_conn *base)
+{
+	struct tcp_conn *conn = (struct tcp_conn *)base;
+
+	if (conn->fd >= 0)
+		close(conn->fd);
+}
+
+static void listener_abandon(struct rmr_listener *base)
+{
+	close(base->greeter->socket);
+	close(base->fd);
+}
+
 const struct rmr_provider tcp_provider = {
 	.name = "tcp",
 	.id = 2,
@@ -93,6 +108,8 @@ const struct rmr_provider tcp_provider = {
 	.reject = tcp_reject,
 	.accept = tcp_accept,
 	.connect = tcp_connect,
+	.conn_abandon = conn_abandon,
+	.listener_abandon = listener_abandon,
 	.conn_fini = tcp_conn_fini,
 	.post = tcp_post,
 	.flush = tcp_flush,
