@@ -11,12 +11,12 @@ MAKEFLAGS += --no-print-directory
 all: ## build everything, optimized, into build/ (this is what plain `make` does)
 	@scripts/build release
 
-run: ## install what is missing, build, and show a server and a client at work on this machine
+run: ## install what building needs, build, and show a server and a client at work on this machine
 	@scripts/setup
 	@scripts/build release
 	@scripts/kv-tour
 
-test: ## install what is missing, then lint and run all tests, also with sanitizers and fuzzers
+test: ## install what is missing for it, then lint and run all tests, also with sanitizers and fuzzers
 	@scripts/setup lab
 	@scripts/test
 
@@ -37,7 +37,7 @@ soak: ## linearizability for long: every run of the checker takes SECONDS (defau
 	@REMORA_SOAK_SECONDS=$(or $(SECONDS),60) build/tests/linear_test
 
 test-planted: ## show that the tests can fail: plant bugs in a copy of the tree (two minutes)
-	@scripts/setup
+	@scripts/setup test
 	@scripts/planted
 
 bench: bench-fabric bench-store bench-kv bench-rdma ## all benchmarks

@@ -15,7 +15,7 @@ SETUP = ROOT / "scripts" / "setup"
 def package_names():
     """All packages that the script names, from its own lists."""
     text = SETUP.read_text()
-    names = "required|optional|javascript|lab|bench|deb|servers"
+    names = "required|optional|test|test_optional|javascript|lab|bench|deb|servers"
     lists = re.findall(rf"^({names})='\n(.*?)^'", text, re.M | re.S)
     return {name: [line.split()[0] for line in body.splitlines()] for name, body in lists}
 
@@ -42,7 +42,8 @@ def run_setup(root, missing, *options, apt_fails_for=None, servers_there=True):
         "bin/sudo": "#!/bin/sh\n[ \"$1\" != -n ] || shift\nexec \"$@\"\n",
     }, executable=True)
     environment = {**os.environ, "PATH": f"{root}/bin:{os.environ['PATH']}",
-                   "REMORA_SERVERS_DIR": f"{root}/servers"}
+                   "REMORA_SERVERS_DIR": f"{root}/servers", "REMORA_BUILD_DIR": f"{root}/build"}
+    write_tree(root, {"build/build.ninja": "", "build/asan/build.ninja": ""})
     result = subprocess.run([SETUP, *options], capture_output=True, text=True, check=False,
                             stdin=subprocess.DEVNULL, env=environment)
     return result.returncode, result.stdout + result.stderr, (root / "calls").read_text()
@@ -57,16 +58,43 @@ def expect_calls(calls, *expected):
 
 def test_nothing_missing(root):
     names = package_names()
-    code, output, calls = run_setup(root, names["bench"] + names["lab"] + names["servers"],
-                                    servers_there=False)
+    others = set(sum(names.values(), [])) - set(names["required"] + names["optional"])
+    code, output, calls = run_setup(root, list(others), servers_there=False)
     expect(code, output, 0)
     expect_calls(calls)
     if output:
         raise Failure("it is not silent: " + output)
+    if not (root / "build/build.ninja").exists():
+        raise Failure("the build is configured anew for nothing")
+
+
+def test_building_needs_little(root):
+    """`make run` installs no compiler but gcc, no JavaScript, no analysis."""
+    names = package_names()
+    for heavy in ("clang", "cppcheck", "nodejs", "npm", "qemu-system-x86", "python3-grpcio"):
+        if heavy in names["required"] + names["optional"]:
+            raise Failure(f"{heavy} is none that building needs")
+    everything = sum(names.values(), [])
+    _, _, calls = run_setup(root, everything)
+    expect_calls(calls, "update", "install " + " ".join(names["required"]),
+                 "install " + " ".join(names["optional"]))
+    # For the tests all of that, and more.
+    _, _, calls = run_setup(root, [name for name in everything if name not in ("nodejs", "npm")],
+                            "lab")
+    expect_calls(calls, "update", "install " + " ".join(names["required"] + names["test"]),
+                 "install " + " ".join(names["optional"]),
+                 "install " + " ".join(names["test_optional"]), "install " + " ".join(names["lab"]))
+
+
+def test_new_packages_are_found(root):
+    """A build that was configured without them is configured anew."""
+    run_setup(root, ["libhiredis-dev"], "test")
+    if list((root / "build").rglob("build.ninja")):
+        raise Failure("the build would not look for what was installed")
 
 
 def test_installs_the_missing(root):
-    code, output, calls = run_setup(root, ["cppcheck", "ninja-build"])
+    code, output, calls = run_setup(root, ["cppcheck", "ninja-build"], "test")
     expect(code, output, 0, "cppcheck", "analyses the code", "ninja-build", "runs the build")
     expect_calls(calls, "update", "install ninja-build cppcheck")
 
@@ -134,12 +162,13 @@ def test_update_failure_is_a_warning(root):
 
 def test_wrong_use(root):
     code, output, calls = run_setup(root, [], "everything")
-    expect(code, output, 2, "usage: scripts/setup [bench|deb|lab]")
+    expect(code, output, 2, "usage: scripts/setup [test|lab|deb|bench]")
     expect_calls(calls)
 
 
 TESTS = [(function.__name__.removeprefix("test_"), function, ()) for function in (
-    test_nothing_missing, test_installs_the_missing, test_bench, test_servers_are_unpacked,
+    test_nothing_missing, test_building_needs_little, test_new_packages_are_found,
+    test_installs_the_missing, test_bench, test_servers_are_unpacked,
     test_servers_failure_is_a_warning, test_lab, test_lab_failure_is_a_warning,
     test_deb, test_optional_failure_is_a_warning, test_required_failure,
     test_update_failure_is_a_warning, test_wrong_use)]
