@@ -5,7 +5,7 @@ DESTDIR ?=
 
 .DEFAULT_GOAL := all
 .PHONY: all run test test-fast test-verbs test-planted bench bench-fabric bench-store bench-kv
-.PHONY: bench-rdma bench-verbs soak vm-shell lint format install deb test-deb clean help
+.PHONY: bench-rdma bench-verbs soak vm-shell lint format install uninstall deb test-deb clean help
 MAKEFLAGS += --no-print-directory
 
 all: ## build everything, optimized, into build/ (this is what plain `make` does)
@@ -78,7 +78,10 @@ install: all ## install to PREFIX (/usr/local), below DESTDIR if it is set
 	@cmake -S . -B build -DCMAKE_INSTALL_PREFIX="$(PREFIX)" > build/install.log
 	@DESTDIR="$(DESTDIR)" cmake --install build
 
-deb: ## a Debian package of what `make install` installs, in build/package
+uninstall: ## remove what `make install` of this build installed; the configuration stays
+	@DESTDIR="$(DESTDIR)" cmake -DMANIFEST=build/install_manifest.txt -P cmake/Uninstall.cmake
+
+deb: ## Debian packages of what `make install` installs, in build/package
 	@scripts/setup deb
 	@scripts/build release
 	@rm -rf build/package
