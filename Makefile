@@ -16,7 +16,7 @@ run: ## install what building needs, build, and show a server and a client at wo
 	@scripts/build release
 	@scripts/kv-tour
 
-test: ## install what is missing for it, then lint and run all tests, also with sanitizers and fuzzers
+test: ## install what it needs, then lint and run all tests, also with sanitizers and fuzzers
 	@scripts/setup lab
 	@scripts/test
 
@@ -87,7 +87,7 @@ deb: ## Debian packages of what `make install` installs, in build/package
 	@rm -rf build/package
 	@cd build && cpack -G DEB -B package
 
-test-deb: deb ## install, use and remove that package in a bare Debian (minutes; needs root)
+test-deb: deb ## install, use and remove them in a bare Debian (minutes; needs root)
 	@scripts/test-deb build/package/*.deb
 
 clean: ## remove everything that was built

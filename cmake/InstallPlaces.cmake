@@ -1,5 +1,5 @@
-# Runs when Remora is installed: writes the files in which the places of others stand. A
-# configuration that is there is the administrator's, and stays.
+# Runs when Remora is installed, once for each component in PLACES_OF: writes the files in which the
+# places of others stand. A configuration that is there is the administrator's, and stays.
 
 set(BINDIR ${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR})
 if(CMAKE_INSTALL_PREFIX STREQUAL "/usr")
@@ -9,11 +9,14 @@ else()
 endif()
 set(made ${CMAKE_BINARY_DIR}/installed)
 
-foreach(name remora remora-server)
-  configure_file(${CMAKE_SOURCE_DIR}/cmake/${name}.pc.in ${made}/${name}.pc @ONLY)
-  file(INSTALL ${made}/${name}.pc
-    DESTINATION ${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-endforeach()
+if(PLACES_OF STREQUAL "development")
+  foreach(name remora remora-server)
+    configure_file(${CMAKE_SOURCE_DIR}/cmake/${name}.pc.in ${made}/${name}.pc @ONLY)
+    file(INSTALL ${made}/${name}.pc
+      DESTINATION ${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+  endforeach()
+  return()
+endif()
 
 configure_file(${CMAKE_SOURCE_DIR}/packaging/kv-server.service.in ${made}/kv-server.service @ONLY)
 file(INSTALL ${made}/kv-server.service DESTINATION ${CMAKE_INSTALL_PREFIX}/lib/systemd/system)

@@ -13,6 +13,7 @@ if(Python3_Interpreter_FOUND)
     DEPENDS ${headers} ${maker} COMMENT "manual pages of the headers" VERBATIM)
   add_custom_target(manual ALL DEPENDS ${CMAKE_BINARY_DIR}/man/man3/made)
   install(DIRECTORY ${CMAKE_BINARY_DIR}/man/man3/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man3
+    COMPONENT development
     FILES_MATCHING PATTERN "*.3")
 else()
   message(STATUS "manual pages of the headers: no (python3 is missing)")

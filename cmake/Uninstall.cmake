@@ -2,7 +2,7 @@
 # empty then. The configuration is the administrator's, and stays.
 
 if(NOT EXISTS "${MANIFEST}")
-  message(FATAL_ERROR "make uninstall: there is no ${MANIFEST}: nothing was installed from this build")
+  message(FATAL_ERROR "no ${MANIFEST}: nothing was installed from this build: make install first")
 endif()
 file(STRINGS "${MANIFEST}" files)
 set(directories)

@@ -45,6 +45,7 @@ def check_files(files, prefix, sysconf):
     expected += [f"{prefix}/lib/systemd/system/kv-server.service",
                  f"{prefix}/share/remora/kv_cache.proto",
                  f"{prefix}/share/doc/remora/copyright",
+                 f"{prefix}/share/doc/remora/docs/providers.md",  # messages name it
                  f"{prefix}/share/doc/remora/examples/kv-server.conf",
                  f"{sysconf}/remora/kv-server.conf"]
     missing = [name for name in expected if name not in files]
@@ -97,53 +98,125 @@ def test_install_keeps_the_configuration(root):
         raise Failure("the configuration was overwritten")
 
 
-def make_package(root):
+def test_uninstall(root):
+    """All goes but the configuration; what others have there stays."""
+    install(root)
+    other = root / "opt/remora/bin/other"
+    other.write_text("of others")
+    # The manifest is the last installation's, which may be another test's.
+    manifest = root / "manifest"
+    manifest.write_text("".join(f"{name}\n" for name in sorted(list_files(root))
+                                if name.startswith("/opt/") and name != "/opt/remora/bin/other"))
+    run("cmake", f"-DMANIFEST={manifest}", "-P", ROOT / "cmake/Uninstall.cmake",
+        env={**os.environ, "DESTDIR": str(root)})
+    left = sorted(list_files(root) - {"/manifest"})
+    if left != ["/opt/remora/bin/other", "/opt/remora/etc/remora/kv-server.conf"]:
+        raise Failure(f"left: {left}")
+    if (root / "opt/remora/include/remora").exists():
+        raise Failure("an empty directory of ours is left")
+
+
+def make_packages(root):
     for tool in ("cpack", "dpkg-deb", "dpkg-shlibdeps", "file"):
         if not shutil.which(tool):
             raise Skip(f"{tool} is not installed (scripts/setup deb)")
     run("cpack", "-G", "DEB", "-B", root / "package", cwd=BUILD)
-    packages = list((root / "package").glob("*.deb"))
-    if len(packages) != 1:
-        raise Failure(f"made {packages}")
-    return packages[0]
+    return {package.name.split("_")[0]: package for package in (root / "package").glob("*.deb")}
 
 
-def test_package(root):
-    package = make_package(root)
+def check_fields(package, name, *texts):
     version = re.search(r"project\(remora VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text())[1]
-    fields = run("dpkg-deb", "-f", package, "Package", "Version", "Depends", "Maintainer")
+    fields = run("dpkg-deb", "-f", package, "Package", "Version", "Depends", "Maintainer",
+                 "Description")
     for library in ("hiredis", "memcached"):  # which only a benchmark's modules need
         if library in fields:
             raise Failure(f"the package needs {library}: {fields}")
-    for text in ("Package: remora\n", f"Version: {version}\n", "libc6 (>= ", "libssl",
-                 "Maintainer: "):
+    for text in (f"Package: {name}\n", f"Version: {version}\n", "Maintainer: ",
+                 "Description: key-value store on RDMA", *texts):
         if text not in fields:
             raise Failure(f"no '{text}' in {fields}")
-    if not re.fullmatch(rf"remora_{re.escape(version)}_\w+\.deb", package.name):
+    if not re.fullmatch(rf"{name}_{re.escape(version)}_\w+\.deb", package.name):
         raise Failure(package.name)
-    run("dpkg-deb", "-R", package, root / "content")
-    control = root / "content" / "DEBIAN"
+
+
+def test_packages(root):
+    packages = make_packages(root)
+    if sorted(packages) != ["libremora-dev", "libremora0", "remora"]:
+        raise Failure(f"made {packages}")
+    check_fields(packages["remora"], "remora", "libc6 (>= ", "libssl")
+    check_fields(packages["libremora0"], "libremora0", "libc6 (>= ", "libssl")
+    check_fields(packages["libremora-dev"], "libremora-dev", "Depends: libremora0 (= ")
+    content = {}
+    for name, package in packages.items():
+        run("dpkg-deb", "-R", package, root / name)
+        shutil.move(root / name / "DEBIAN", root / f"{name}-control")
+        content[name] = list_files(root / name)
+        shutil.copytree(root / name, root / "all", symlinks=True, dirs_exist_ok=True)
+        listing = run("dpkg-deb", "-c", package)
+        wrong = [line for line in listing.splitlines() if " root/root " not in line or
+                 re.match(r"[-d].......w", line)]
+        if wrong:
+            raise Failure(f"owners and rights: {wrong}")
+    control = root / "remora-control"
     if (control / "conffiles").read_text() != "/etc/remora/kv-server.conf\n":
         raise Failure("conffiles")
-    if "ldconfig" not in (control / "triggers").read_text():
+    if "ldconfig" not in (root / "libremora0-control" / "triggers").read_text():
         raise Failure("triggers")
     for script in ("postinst", "prerm", "postrm"):
         run("sh", "-n", control / script)
     # Other users of the host may come in: only with a key, which installing makes.
-    shipped = (root / "content/etc/remora/kv-server.conf").read_text()
+    shipped = (root / "remora/etc/remora/kv-server.conf").read_text()
     if re.search("^any-user = yes", shipped, re.M):
         if not re.search("^key-file = /etc/remora/key$", shipped, re.M):
             raise Failure("the package lets everybody in")
         if "/etc/remora/key" not in (control / "postinst").read_text():
             raise Failure("the package makes no key")
-    shutil.rmtree(control)
-    check_files(list_files(root / "content"), "/usr", "/etc")
-    check_places(root / "content", "/usr", "/etc")
-    listing = run("dpkg-deb", "-c", package)
-    wrong = [line for line in listing.splitlines() if " root/root " not in line or
-             re.match(r"[-d].......w", line)]
-    if wrong:
-        raise Failure(f"owners and rights: {wrong}")
+    check_split(content)
+    check_files(list_files(root / "all"), "/usr", "/etc")
+    check_places(root / "all", "/usr", "/etc")
+
+
+def check_split(content):
+    """Nothing twice; programs need no headers, and libraries lie where Debian has them."""
+    names = sum(map(sorted, content.values()), [])
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise Failure(f"in two packages: {twice}")
+    for name, pattern in (("remora", r"/include/|\.so|/man3/|\.pc$"),
+                          ("libremora0", r"/include/|/bin/|/man/|\.pc$|\.so$"),
+                          ("libremora-dev", r"/bin/|\.so\.")):
+        wrong = [file for file in content[name] if re.search(pattern, file)]
+        if wrong:
+            raise Failure(f"{name} has {wrong}")
+    if os.path.exists("/etc/debian_version") and not any(
+            re.fullmatch(r"/usr/lib/[a-z0-9_]+-linux-gnu\w*/libremora\.so\.0", file)
+            for file in content["libremora0"]):
+        raise Failure(f"no multiarch directory: {sorted(content['libremora0'])}")
+
+
+def run_postinst(root, *arguments):
+    """What it asks systemd for; where systemd runs, as the file says that it does."""
+    script = (ROOT / "packaging/debian/postinst").read_text()
+    (root / "postinst").write_text(script.replace("/run/systemd/system", str(root))
+                                   .replace("/etc/remora", str(root)))
+    for name in ("systemctl", "getent", "groupadd", "chgrp"):
+        (root / name).write_text("#!/bin/sh\n" if name != "systemctl" else
+                                 f"#!/bin/sh\necho \"$*\" >> {root}/asked\n")
+        (root / name).chmod(0o755)
+    (root / "asked").write_text("")
+    run("sh", root / "postinst", *arguments,
+        env={**os.environ, "PATH": f"{root}:{os.environ['PATH']}"})
+    return (root / "asked").read_text().splitlines()
+
+
+def test_upgrade_restarts(root):
+    reload = "--system daemon-reload"
+    for arguments, asked in ((["configure", ""], [reload]),
+                             (["configure", "0.0.9"],
+                              [reload, "try-restart kv-server.service"]),
+                             (["abort-upgrade"], [])):
+        if (got := run_postinst(root, *arguments)) != asked:
+            raise Failure(f"postinst {arguments}: {got}")
 
 
 if __name__ == "__main__":
