@@ -355,6 +355,7 @@ static void settle_mapped(struct kv_client *client, struct batch *batch, size_t 
 		batch->rooms[at] = item_value_length(item->lengths);
 	if (status == READER_FOUND)
 		client_touch(client, item->offset, item->version);
+	client->unseen_misses += status == READER_MISS;
 	settle(batch, at,
 	       status == READER_FOUND	  ? KV_OK
 	       : status == READER_NO_ROOM ? KV_BUFFER_TOO_SMALL
@@ -397,6 +398,8 @@ static size_t get_group(struct kv_client *client, struct batch *batch, size_t be
 		return 0;
 	for (size_t i = 0; i < done; i++)
 		settle_mapped(client, batch, begin + i, statuses[i], &items[i]);
+	if (client_must_report(client))
+		client_report(client, false);
 	return done;
 }
 

@@ -19,6 +19,10 @@
 #define MIN_BUFFER	   65536u
 /* One of so many one-sided gets is told to the server. */
 #define TOUCH_INTERVAL 8u
+/* Gets that the server did not see are told when there are this many, and one of this many of all
+ * that it was told of. */
+#define REPORT_LEAST 16u
+#define REPORT_SHARE 256u
 
 /* ------------------------------------------------------------------------------------------
  * Errors
@@ -108,6 +112,7 @@ kv_client_t *kv_client_create_with(conn_mode_t mode, const kv_client_options_t *
 	client->wants_pieces = client->options.landing_limit == 0;
 	set_defaults(&client->options);
 	life_init(client);
+	client->report_at = REPORT_LEAST;
 	client->better_ns = CLOCK_NEVER;
 	if (!copy_text(&client->options.device, &client->device) ||
 	    !copy_text(&client->options.key_file, &client->key_file) || !make_window(client) ||
@@ -179,6 +184,8 @@ void kv_client_disconnect(kv_client_t *client)
 	client->backoff_ms = 0;
 	client->retry_ns = 0;
 	client->better_ns = CLOCK_NEVER;
+	if (client->unseen_hits + client->unseen_misses)
+		client_report(client, false);
 	calls_drop(client);
 	link_drop(client);
 	client->transport[0] = 0;
@@ -235,8 +242,32 @@ int client_progress(struct kv_client *client, uint64_t done, uint64_t total)
 			   (unsigned long long)done, (unsigned long long)total);
 }
 
+void client_report(struct kv_client *client, bool may_wait)
+{
+	uint64_t count = client->unseen_hits + client->unseen_misses;
+	struct call *call;
+
+	/* If it cannot be done now, it is tried again a little later. */
+	client->report_at = count + REPORT_LEAST;
+	if (!client->link || client->link->is_lost ||
+	    call_begin(client, KV_OP_COUNTS, NULL, 0, may_wait, &call) != KV_OK)
+		return;
+	call->path = KV_PATH_NONE;
+	call->request.argument = client->unseen_hits;
+	call->request.place = client->unseen_misses;
+	if (!client->link || client->link->is_lost || call_ask(client, call) != KV_OK) {
+		call_end(client, call);
+		return;
+	}
+	call_abandon(client, call);
+	client->unseen_hits = client->unseen_misses = 0;
+	client->told += count;
+	client->report_at = REPORT_LEAST + client->told / REPORT_SHARE;
+}
+
 void client_touch(struct kv_client *client, uint64_t offset, uint64_t version)
 {
+	client->unseen_hits++;
 	if (++client->get_count % TOUCH_INTERVAL)
 		return;
 	/* When nothing is asked for long, the newest ones count. */

@@ -72,8 +72,12 @@ int get_mapped(struct kv_client *client, const void *key, size_t key_length, voi
 	client->last_path = KV_PATH_MAPPED;
 	client->last_round_trips = 0;
 	client->totals.operations[KV_PATH_MAPPED]++;
-	if (status == READER_MISS)
+	if (status == READER_MISS) {
+		client->unseen_misses++;
+		if (client_must_report(client))
+			client_report(client, false);
 		return client->last_status = KV_NOT_FOUND;
+	}
 	*length = item_value_length(item.lengths);
 	if (status == READER_NO_ROOM)
 		return client->last_status = KV_BUFFER_TOO_SMALL;
@@ -85,6 +89,8 @@ int get_mapped(struct kv_client *client, const void *key, size_t key_length, voi
 		if (item.expires_ms)
 			info->ttl_ms = item.expires_ms > now ? item.expires_ms - now : 1;
 	}
+	if (__builtin_expect(client_must_report(client), 0))
+		client_report(client, false);
 	return KV_OK;
 }
 

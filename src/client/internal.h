@@ -299,6 +299,10 @@ struct kv_client {
 	uint64_t check_interval;     /* in ticks: the longest check_span */
 	uint64_t silence;	     /* KV_SILENCE_MS in ticks */
 	uint32_t get_count;
+	/* Gets of this client that the server did not see, and has not been told of. */
+	uint64_t unseen_hits, unseen_misses;
+	uint64_t told;	    /* of these the server was told so far */
+	uint64_t report_at; /* tell it when there are so many */
 	struct kv_touch touches[KV_MAX_TOUCHES];
 	unsigned touch_count;
 
@@ -511,6 +515,15 @@ int client_progress(struct kv_client *client, uint64_t done, uint64_t total);
 void client_touch(struct kv_client *client, uint64_t offset, uint64_t version);
 
 void client_count(struct kv_client *client, const struct call *call);
+
+/* Whether the server has to be told of gets that it did not see: so few stay untold that its hit
+ * ratio is right within half a percent. */
+static inline bool client_must_report(const struct kv_client *client)
+{
+	return client->unseen_hits + client->unseen_misses >= client->report_at;
+}
+/* Tells it, and does not wait for an answer; with may_wait for room in the window. */
+void client_report(struct kv_client *client, bool may_wait);
 
 /* life.c: for a client that is made; for a link that is new. */
 void life_init(struct kv_client *client);

@@ -94,7 +94,7 @@ void life_begin(struct kv_client *client)
 static void tell_touches(struct kv_client *client)
 {
 	if (client->touch_count >= KV_MAX_TOUCHES)
-		(void)call_tell(client, KV_OP_PING, 0, false);
+		client_report(client, false);
 }
 
 bool life_check(struct kv_client *client)

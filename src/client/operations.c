@@ -155,6 +155,9 @@ int kv_client_stats(kv_client_t *client, char **text)
 	struct kv_reply reply = {0};
 	int status;
 
+	/* They count what this client has done by itself, too. */
+	if (client->unseen_hits + client->unseen_misses)
+		client_report(client, true);
 	do {
 		status = ask(client, KV_OP_STATS, reply.number, 0, collect, &collected, &reply);
 		if (status == KV_OK && collected.is_short_of_memory)

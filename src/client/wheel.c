@@ -249,7 +249,8 @@ static void tell_cells(struct kv_client *client)
 	for (unsigned i = 0; i < client->window; i++)
 		if (client->calls[i].state == CALL_COUNTING)
 			return;
-	if (call_tell(client, KV_OP_CELLS, link->cells_epoch, false))
+	/* The link may be lost on the way. */
+	if (call_tell(client, KV_OP_CELLS, link->cells_epoch, false) && client->link == link)
 		link->must_tell_cells = false;
 }
 
@@ -281,6 +282,8 @@ static void draw_consequences(struct kv_client *client)
 		tell_cells(client);
 	if (client->leftover_count)
 		tell_leftovers(client);
+	if (client_must_report(client))
+		client_report(client, false);
 }
 
 void call_turn(struct kv_client *client, int timeout_ms)

@@ -69,6 +69,7 @@ const char *kv_op_name(unsigned op)
 		[KV_OP_BUFFER] = "BUFFER",
 		[KV_OP_CELLS] = "CELLS",
 		[KV_OP_PUT_PULL] = "PUT_PULL",
+		[KV_OP_COUNTS] = "COUNTS",
 		[KV_OP_GOODBYE] = "GOODBYE",
 	};
 

@@ -106,6 +106,7 @@ enum kv_op {
 	KV_OP_BUFFER,	  /* tells of the client's own, into which the server may push */
 	KV_OP_CELLS,	  /* the client has forgotten all cells of epochs before this one */
 	KV_OP_PUT_PULL,	  /* rendezvous: the server READs the value from the client's memory */
+	KV_OP_COUNTS,	  /* gets that the client made by itself since the last of these */
 	KV_OP_END_OF_REQUESTS,
 	/* From the server without a request. KV_OK: it stops. Else the client is thrown out, and a
 	 * text says why. Either way what was answered was carried out, and nothing else was or will
@@ -210,10 +211,11 @@ struct kv_request {
 	uint64_t argument;     /* PUT, PUT_BEGIN, PUT_PULL, EXPIRE: ttl in ms. ADD: delta. SWAP: the
 				* number to set. SCAN: cursor. STATS: which part. UNPIN: handle.
 				* PUT_PIECE, PUT_CANCEL: the id of PUT_BEGIN. LANDING: size. CELLS:
-				* epoch */
+				* epoch. COUNTS: gets that found a value */
 	uint64_t place;	       /* GET with KV_PUSH: where in our buffer. PUT_PIECE: where in the
 				* value. PUT_PULL: bytes of the value, with which the client's
-				* memory begins. SCAN: how many keys */
+				* memory begins. SCAN: how many keys. COUNTS: gets that found
+				* none */
 };
 
 enum kv_reply_flag {

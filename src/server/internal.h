@@ -124,7 +124,9 @@ struct counters {
 	_Atomic uint64_t present[PATH_KINDS]; /* sessions now */
 	_Atomic uint64_t bytes_in, bytes_out;
 	_Atomic uint64_t pushes, pushed_bytes;
-	_Atomic uint64_t landed;  /* requests that came by the landing buffer */
+	_Atomic uint64_t landed; /* requests that came by the landing buffer */
+	/* Gets that clients made by themselves, as they tell. */
+	_Atomic uint64_t client_hits, client_misses;
 	_Atomic uint64_t touches; /* samples of gets that clients made by themselves */
 	_Atomic uint64_t sessions, refused, violations, timeouts;
 	_Atomic uint64_t no_buffer;
@@ -421,6 +423,7 @@ void operation_add(struct exchange *exchange);
 void operation_swap(struct exchange *exchange);
 void operation_scan(struct exchange *exchange);
 void operation_flush(struct exchange *exchange);
+void operation_counts(struct exchange *exchange);
 void operation_ping(struct exchange *exchange);
 
 /* stats.c */

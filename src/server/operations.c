@@ -9,7 +9,8 @@
 
 #include "server/internal.h"
 
-#define SCAN_MOST 1024u
+#define SCAN_MOST   1024u
+#define COUNTS_MOST (INT64_C(1) << 32)
 
 static void finish(struct exchange *exchange, enum store_status status,
 		   const struct store_info *info)
@@ -286,6 +287,22 @@ void operation_scan(struct exchange *exchange)
 void operation_flush(struct exchange *exchange)
 {
 	store_flush(exchange->store);
+}
+
+static int64_t bounded(uint64_t count)
+{
+	return count < COUNTS_MOST ? (int64_t)count : COUNTS_MOST;
+}
+
+/* What a client tells of its own gets. It is believed up to a bound: a lie spoils figures, and
+ * nothing else. */
+void operation_counts(struct exchange *exchange)
+{
+	const struct kv_request *header = &exchange->view.header;
+	struct counters *counters = &exchange->worker->counters;
+
+	counter_add(&counters->client_hits, bounded(header->argument));
+	counter_add(&counters->client_misses, bounded(header->place));
 }
 
 void operation_ping(struct exchange *exchange)

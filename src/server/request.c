@@ -33,6 +33,7 @@ static const exchange_fn operations[KV_OP_END_OF_REQUESTS] = {
 	[KV_OP_BUFFER] = operation_buffer,
 	[KV_OP_CELLS] = operation_cells,
 	[KV_OP_PUT_PULL] = operation_put_pull,
+	[KV_OP_COUNTS] = operation_counts,
 };
 
 /* ------------------------------------------------------------------------------------------

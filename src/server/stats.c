@@ -68,6 +68,8 @@ void stats_add(struct counters *into, const struct counters *from)
 	counter_add(&into->pushes, look(&from->pushes));
 	counter_add(&into->pushed_bytes, look(&from->pushed_bytes));
 	counter_add(&into->landed, look(&from->landed));
+	counter_add(&into->client_hits, look(&from->client_hits));
+	counter_add(&into->client_misses, look(&from->client_misses));
 	counter_add(&into->touches, look(&from->touches));
 	counter_add(&into->sessions, look(&from->sessions));
 	counter_add(&into->refused, look(&from->refused));
@@ -114,13 +116,18 @@ static void write_operation(struct kv_server *server, const struct counters *all
 	add_line(text, times.p999_ns, "times.%s.p999_ns", name);
 }
 
+static void add_all(struct kv_server *server, struct counters *all)
+{
+	stats_add(all, &server->past);
+	for (unsigned i = 0; i < server->worker_count; i++)
+		stats_add(all, &server->workers[i].counters);
+}
+
 static void write_requests(struct kv_server *server, struct text *text)
 {
 	struct counters all = {0};
 
-	stats_add(&all, &server->past);
-	for (unsigned i = 0; i < server->worker_count; i++)
-		stats_add(&all, &server->workers[i].counters);
+	add_all(server, &all);
 	for (unsigned op = KV_OP_GET; op < KV_OP_END_OF_REQUESTS; op++)
 		write_operation(server, &all, op, text);
 	for (unsigned kind = 0; kind < PATH_KINDS; kind++)
@@ -130,6 +137,8 @@ static void write_requests(struct kv_server *server, struct text *text)
 	add_line(text, (uint64_t)look(&all.pushes), "pushes");
 	add_line(text, (uint64_t)look(&all.pushed_bytes), "pushed_bytes");
 	add_line(text, (uint64_t)look(&all.landed), "landed");
+	add_line(text, (uint64_t)look(&all.client_hits), "hits_by_clients");
+	add_line(text, (uint64_t)look(&all.client_misses), "misses_by_clients");
 	add_line(text, (uint64_t)look(&all.touches), "touches");
 	add_line(text, (uint64_t)look(&all.pins), "pins");
 	add_line(text, (uint64_t)look(&all.drafts), "drafts");
@@ -196,6 +205,16 @@ static void write_general(struct kv_server *server, const struct store_stats *st
 	write_requests(server, text);
 }
 
+/* With the gets that clients made by themselves. */
+static void add_client_gets(struct kv_server *server, struct store_stats *stats)
+{
+	struct counters all = {0};
+
+	add_all(server, &all);
+	stats->hits += (uint64_t)look(&all.client_hits);
+	stats->gets += (uint64_t)(look(&all.client_hits) + look(&all.client_misses));
+}
+
 static void write_class(const struct store_class_stats *class, struct text *text)
 {
 	char name[32];
@@ -219,6 +238,7 @@ size_t stats_write(struct kv_server *server, uint64_t part, char *to, size_t roo
 	uint64_t class;
 
 	store_stats(server->store, &stats);
+	add_client_gets(server, &stats);
 	if (part == 0)
 		write_general(server, &stats, &text);
 	for (class = part ? part - 1 : 0; part && class < STORE_CLASS_STATS; class ++) {

@@ -199,7 +199,95 @@ static void test_counters_come_and_go(void)
 	server_stop(&server);
 }
 
+/* ------------------------------------------------------------------------------------------
+ * Figures
+ */
+
+enum { FIGURE_KEYS = 50, FIGURE_ROUNDS = 200 };
+
+/* Three of four keys are there. */
+static void get_some(kv_client_t *client, bool in_batches)
+{
+	char names[FIGURE_KEYS][16], values[FIGURE_KEYS][16];
+	const void *keys[FIGURE_KEYS];
+	size_t key_lengths[FIGURE_KEYS], lengths[FIGURE_KEYS];
+	void *rooms[FIGURE_KEYS];
+	int statuses[FIGURE_KEYS];
+
+	for (int i = 0; i < FIGURE_KEYS; i++) {
+		snprintf(names[i], sizeof(names[i]), "figure-%d", i);
+		keys[i] = names[i];
+		key_lengths[i] = strlen(names[i]);
+		rooms[i] = values[i];
+		lengths[i] = sizeof(values[i]);
+		if (!in_batches)
+			statuses[i] = kv_client_get(client, keys[i], key_lengths[i], rooms[i],
+						    &lengths[i]);
+	}
+	if (in_batches)
+		CHECK_KV(client,
+			 kv_client_batch_get(client, FIGURE_KEYS, keys, key_lengths, rooms, lengths,
+					     statuses),
+			 KV_OK);
+	for (int i = 0; i < FIGURE_KEYS; i++)
+		CHECK_EQ(statuses[i], i % 4 ? KV_OK : KV_NOT_FOUND);
+}
+
+static uint64_t distance(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : b - a;
+}
+
+/* The server's figures count all gets, also those that it does not see: nearly all at any time, and
+ * each of them when the client has left. */
+static void check_figures(kv_client_t *watcher, const struct server *server, kv_get_mode_t mode,
+			  bool in_batches)
+{
+	const uint64_t gets = FIGURE_KEYS * FIGURE_ROUNDS;
+	const uint64_t hits = FIGURE_ROUNDS * (FIGURE_KEYS - (FIGURE_KEYS + 3) / 4);
+	kv_client_options_t options = {.get_mode = mode};
+	uint64_t gets_before = client_figure(watcher, "gets");
+	uint64_t hits_before = client_figure(watcher, "hits");
+	kv_client_t *client = client_open(server, &options);
+
+	for (int i = 0; i < FIGURE_ROUNDS; i++)
+		get_some(client, in_batches);
+	/* By this client, so that what it told before has arrived. */
+	CHECK(distance(client_figure(client, "gets") - gets_before, gets) <= gets / 100);
+	CHECK(distance(client_figure(client, "hits") - hits_before, hits) <= gets / 100);
+	kv_client_destroy(client);
+	while (client_figure(watcher, "gets") - gets_before != gets ||
+	       client_figure(watcher, "hits") - hits_before != hits)
+		test_sleep_ms(1);
+}
+
+static void test_hit_ratio(void)
+{
+	struct server server;
+	kv_client_t *watcher;
+
+	if (setup.fault_plan)
+		TEST_SKIP("a get that is repeated is counted again");
+	server_start(&server, NULL);
+	watcher = client_open(&server, NULL);
+	for (int i = 0; i < FIGURE_KEYS; i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "figure-%d", i);
+		if (i % 4)
+			CHECK_KV(watcher, kv_client_put(watcher, name, strlen(name), "v", 1),
+				 KV_OK);
+	}
+	for (int mode = KV_GET_AUTO; mode <= KV_GET_INDEX; mode++) {
+		check_figures(watcher, &server, (kv_get_mode_t)mode, false);
+		check_figures(watcher, &server, (kv_get_mode_t)mode, true);
+	}
+	kv_client_destroy(watcher);
+	server_stop(&server);
+}
+
 const struct test many_tests[] = {
+	{"hit_ratio", test_hit_ratio},
 	{"64_clients", test_64_clients, 0, 120},
 	{"two_clients_one_worker", test_two_clients_one_worker},
 	{"crowd", test_crowd, TEST_SLOW, 120},
