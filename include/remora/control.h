@@ -72,7 +72,8 @@ typedef struct kv_control_options {
 				* those whom the system trusts */
 	const char *cert_file; /* https: our own certificate, as PEM, and its key */
 	const char *cert_key_file;
-	bool insecure; /* https: whoever the server is */
+	bool insecure; /* https: do not check the server's certificate; http: send the key to other
+			* hosts, though it can be read on its way */
 
 	bool no_reconnect; /* a lost connection stays lost */
 } kv_control_options_t;

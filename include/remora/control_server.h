@@ -44,6 +44,10 @@ typedef struct kv_control_server_options {
 	const char *tls_key;
 	const char *tls_client_ca;
 
+	/* If the server has keys, calls that need one are taken only over TLS or from this host:
+	 * the key travels with them. True: from everywhere, in a network that is trusted. */
+	bool insecure_tokens;
+
 	uint32_t max_connections; /* more are turned away; default 1024 */
 	uint32_t max_streams;	  /* calls under way of one connection; default 128 */
 	uint32_t max_message;	  /* bytes of one, either way; default 4 MiB */
@@ -57,6 +61,8 @@ typedef struct kv_control_server_options {
 
 	/* The data plane: clients that registered may have values pushed and pulled. */
 	bool no_data_plane;
+	uint16_t data_port;    /* tcp and verbs listen there, at the host of `address`; each further
+				* device at the next port; default free ones */
 	uint64_t inline_limit; /* values that are shorter clients send inside messages; default
 				* 64 KiB */
 	int client_expiry_ms;  /* a registered client that is not heard of; default 30000 */
@@ -88,6 +94,10 @@ void kv_control_server_destroy(kv_control_server_t *control);
 /* "HOST:PORT" where it listens, with the port that was picked; "" before the start. Valid until the
  * next call of start or destroy. */
 const char *kv_control_server_address(const kv_control_server_t *control);
+
+/* Where the data plane listens: "tcp:127.0.0.1:40123", several with blanks between; "": nowhere.
+ * Valid as the address is. */
+const char *kv_control_server_data_addresses(const kv_control_server_t *control);
 
 /* Reads certificate, key and authorities anew, for connections that come from now on. When it fails
  * the old ones stay. Legal while it runs. */

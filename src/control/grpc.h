@@ -7,6 +7,7 @@
  *	gzip.h, gzip.c	messages that are compressed
  *	metadata.c	status codes, percent-encoding of messages, time limits, content types
  *	plane.h, plane.c	what client and server say to each other over the data plane
+ *	tls_files.h, tls_files.c	what is wrong with certificates and keys
  *	server/		the server: internal.h has its map
  *	client/		the client library of <remora/control.h>
  *

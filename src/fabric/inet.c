@@ -117,6 +117,23 @@ static struct in_addr own_address(void)
 	return own.sin_addr;
 }
 
+bool inet_is_loopback(const struct sockaddr *address)
+{
+	const struct sockaddr_in *four = (const struct sockaddr_in *)address;
+	const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)address;
+
+	switch (address->sa_family) {
+	case AF_INET:
+		return ntohl(four->sin_addr.s_addr) >> 24 == 127;
+	case AF_INET6:
+		if (IN6_IS_ADDR_V4MAPPED(&six->sin6_addr))
+			return six->sin6_addr.s6_addr[12] == 127;
+		return IN6_IS_ADDR_LOOPBACK(&six->sin6_addr);
+	default:
+		return address->sa_family == AF_UNIX;
+	}
+}
+
 void inet_reachable(int fd, char *to, size_t size)
 {
 	struct sockaddr_storage bound;

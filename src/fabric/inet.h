@@ -18,6 +18,8 @@
 enum rmr_status inet_resolve(const char *address, bool passive, struct addrinfo **list);
 /* Writes "1.2.3.4:5" or "[::1]:5". */
 void inet_format(const struct sockaddr *address, socklen_t length, char *to, size_t size);
+/* Whether an address belongs to the loopback device: 127.0.0.0/8, ::1, or a Unix socket's. */
+bool inet_is_loopback(const struct sockaddr *address);
 /* Writes the address that peers can use for a listening socket. */
 void inet_reachable(int fd, char *to, size_t size);
 

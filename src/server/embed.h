@@ -38,10 +38,12 @@ struct server_keys {
 /* What the keys are now. Any thread. Wipe the copy. */
 void keys_copy(struct kv_server *server, struct server_keys *keys);
 void keys_wipe(struct server_keys *keys);
-/* Whether a client that sends this token (NULL: none) is let in, and whether it may write. Takes as
- * long whatever the token is. */
+/* Whether a client that sends this token (NULL: none) is let in, whether it may write, and the id
+ * of its key (0: no key is needed). Takes as long whatever the token is. */
 bool keys_permit(const struct server_keys *keys, const uint8_t *token, size_t length,
-		 bool *may_write);
+		 bool *may_write, uint64_t *key_id);
+/* Whether a key with this id still lets clients in. */
+bool keys_have(const struct server_keys *keys, uint64_t key_id);
 /* Another number each time that the keys have changed. Any thread. */
 unsigned server_keys_generation(const struct kv_server *server);
 

@@ -89,12 +89,23 @@ unsigned server_keys_generation(const struct kv_server *server)
 	return atomic_load_explicit(&server->keys_generation, memory_order_acquire);
 }
 
+/* The id of the key in the ring, 0: it is not there. All are compared: the time tells nothing. */
+static uint64_t find_key(const struct kv_keyring *ring, const struct kv_secret *sent)
+{
+	uint64_t id = 0;
+
+	for (unsigned i = 0; i < ring->count; i++)
+		id |= kv_secret_is_equal(&ring->secrets[i], sent) ? ring->secrets[i].id : 0;
+	return id;
+}
+
 bool keys_permit(const struct server_keys *keys, const uint8_t *token, size_t length,
-		 bool *may_write)
+		 bool *may_write, uint64_t *key_id)
 {
 	struct kv_secret sent = {0};
-	bool is_write = false, is_read = false;
+	uint64_t write_id, read_id;
 
+	*key_id = 0;
 	*may_write = keys->write.count == 0;
 	if (*may_write)
 		return true;
@@ -102,14 +113,12 @@ bool keys_permit(const struct server_keys *keys, const uint8_t *token, size_t le
 		return false;
 	memcpy(sent.bytes, token, length);
 	sent.length = length;
-	/* All are compared, whichever it is: the time tells nothing. */
-	for (unsigned i = 0; i < keys->write.count; i++)
-		is_write |= kv_secret_is_equal(&keys->write.secrets[i], &sent);
-	for (unsigned i = 0; i < keys->read.count; i++)
-		is_read |= kv_secret_is_equal(&keys->read.secrets[i], &sent);
+	write_id = find_key(&keys->write, &sent);
+	read_id = find_key(&keys->read, &sent);
 	kv_secret_wipe(&sent);
-	*may_write = is_write;
-	return is_write | is_read;
+	*may_write = write_id != 0;
+	*key_id = write_id | read_id;
+	return *key_id != 0;
 }
 
 static bool has_id(const struct kv_keyring *ring, uint64_t id)
@@ -119,6 +128,11 @@ static bool has_id(const struct kv_keyring *ring, uint64_t id)
 			return true;
 	}
 	return false;
+}
+
+bool keys_have(const struct server_keys *keys, uint64_t key_id)
+{
+	return !keys->write.count || has_id(&keys->write, key_id) || has_id(&keys->read, key_id);
 }
 
 void keys_check_sessions(struct worker *worker)
@@ -135,8 +149,7 @@ void keys_check_sessions(struct worker *worker)
 
 		/* The others have proved nothing yet, or are going. */
 		if ((session->state != SESSION_READY && session->state != SESSION_WAITING) ||
-		    keys.write.count == 0 || has_id(&keys.write, session->key_id) ||
-		    has_id(&keys.read, session->key_id))
+		    keys_have(&keys, session->key_id))
 			continue;
 		session_leave(session, KV_DENIED,
 			      session->key_id ? "the key of this session was removed"

@@ -131,7 +131,7 @@ def test_tls():
         server.check(0, "b", "--insecure", "get", "a")
         refused = server.ask("get", "a")
         assert refused.returncode == 3 and b"certificate" in refused.stderr, refused
-        assert b"name who signed it by --ca-file" in refused.stderr, refused
+        assert b"name the authority that signed it by --ca-file" in refused.stderr, refused
         result = server.ask(*authority, "bench", "--ops", "50", "--value-size", "1024",
                             "--keys", "100")
         assert result.returncode == 0, result

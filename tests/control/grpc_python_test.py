@@ -9,7 +9,9 @@ import contextlib
 import importlib
 import os
 import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -453,6 +455,182 @@ def test_a_reader_that_does_not_read():
             for _ in stream:
                 pass
         assert put_stream(call, b"k", bytes(40 << 20)).success
+
+
+# ---------------------------------------------------------------- ports and keys
+
+
+def test_ports_are_told_and_can_be_chosen():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with service("--data-port", str(port)) as (server, call):
+        told = re.search(r"^grpc data: listening at (.*)$", server.text(), re.M)[1].split()
+        assert f"tcp:127.0.0.1:{port}" in told, told
+        answer = call.RegisterClient(client_id=1)
+        assert sorted(a.decode() for a in answer.server_domain_addresses) == sorted(told), answer
+        # Whatever the native server does, gRPC's ports are where gRPC listens.
+        with open(f"/proc/{server.process.pid}/net/tcp") as file:
+            listening = [line.split() for line in file if line.split()[3] == "0A"]
+        places = {fields[1].split(":")[0] for fields in listening
+                  if int(fields[1].split(":")[1], 16) in (port, int(server.address.split(":")[1]))}
+        assert places == {"0100007F"}, listening
+
+
+def test_long_messages_without_a_key():
+    """Health and reflection need no key, so they take no long messages, and not many calls."""
+    with GrpcServer(*KeyFiles().arguments()) as server, Caller(server) as call:
+        check = call.channel.unary_unary(
+            "/grpc.health.v1.Health/Check",
+            request_serializer=health_pb.HealthCheckRequest.SerializeToString,
+            response_deserializer=health_pb.HealthCheckResponse.FromString)
+        assert check(health_pb.HealthCheckRequest(), timeout=PATIENCE_S).status == 1
+        with expect(grpc.StatusCode.RESOURCE_EXHAUSTED, "4096"):
+            check(health_pb.HealthCheckRequest(service="x" * 5000), timeout=PATIENCE_S)
+        watch = call.channel.unary_stream(
+            "/grpc.health.v1.Health/Watch",
+            request_serializer=health_pb.HealthCheckRequest.SerializeToString,
+            response_deserializer=health_pb.HealthCheckResponse.FromString)
+        watches = [watch(health_pb.HealthCheckRequest()) for _ in range(16)]
+        for one in watches:
+            assert next(one).status == 1
+        with expect(grpc.StatusCode.RESOURCE_EXHAUSTED, "without a key"):
+            next(watch(health_pb.HealthCheckRequest()))
+        # With the key there is no such limit.
+        metadata = [("authorization", f"Bearer {WRITE_KEY}")]
+        assert check(health_pb.HealthCheckRequest(), metadata=metadata,
+                     timeout=PATIENCE_S).status == 1
+        for one in watches:
+            one.cancel()
+
+
+def test_wrong_keys_are_logged():
+    with GrpcServer(*KeyFiles().arguments()) as server, \
+            Caller(server, token="x" * 32) as call:
+        with expect(grpc.StatusCode.UNAUTHENTICATED):
+            call.Get(key=b"k")
+        server.wait_for_text("a wrong key")
+        assert re.search(r"gRPC: 127\.0\.0\.1:\d+: a wrong key", server.text()), server.text()
+        assert "x" * 32 not in server.text()
+
+
+def test_connections_without_a_key_make_way():
+    with GrpcServer(*KeyFiles().arguments(), "--grpc-max-connections", "4") as server:
+        host, port = server.address.split(":")
+        idle = [socket.create_connection((host, int(port))) for _ in range(4)]
+        with Caller(server, token=WRITE_KEY) as call:
+            assert call.Put(key=b"k", inline_value=b"v").success
+            more = [socket.create_connection((host, int(port))) for _ in range(8)]
+            assert call.Get(key=b"k").value == b"v"
+        for one in (*idle, *more):
+            one.close()
+
+
+def test_removed_keys():
+    """Open streams of a key that was removed end, and so do clients of the data plane."""
+    files = KeyFiles()
+    apart = [("grpc.use_local_subchannel_pool", 1)]
+    with GrpcServer(*files.arguments()) as server, \
+            Caller(server, token=READ_KEY, options=apart) as reader, \
+            Caller(server, token=WRITE_KEY, options=apart) as writer:
+        put_stream(writer, b"k", bytes(12 << 20))
+        reader.RegisterClient(client_id=1)
+        writer.RegisterClient(client_id=2)
+        stream = reader.GetStream(key=b"k", chunk_size=65536)
+        next(stream)
+        kept = writer.GetStream(key=b"k", chunk_size=65536)
+        next(kept)
+        files.make("read", "n" * 32)
+        server.process.send_signal(signal.SIGHUP)
+        with expect(grpc.StatusCode.UNAUTHENTICATED, "removed"):
+            for _ in stream:
+                time.sleep(0.05)
+        with expect(grpc.StatusCode.UNAUTHENTICATED):
+            reader.Get(key=b"n")
+        assert sum(len(response.chunk) for response in kept) == (12 << 20) - 65536
+        assert not writer.Heartbeat(client_id=1).alive
+        assert writer.Heartbeat(client_id=2).alive
+
+
+def other_address():
+    """An address of this host that is not of the loopback device; in a network of our own one is
+    made."""
+    subprocess.run(["ip", "address", "add", "192.0.2.77/32", "dev", "lo"], capture_output=True,
+                   stdin=NUL, check=False)
+    for address in ("192.0.2.77", *subprocess.run(["hostname", "-I"], capture_output=True,
+                                                  text=True, check=False).stdout.split()):
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind((address, 0))
+            if not address.startswith("127."):
+                return address
+    raise Skip("this host has no address but 127.0.0.1")
+
+
+def test_keys_without_tls():
+    """A key that everyone can read on its way is refused, on both sides."""
+    address, files = other_address(), KeyFiles()
+    with GrpcServer(*files.arguments(), "--listen-addr", f"{address}:0") as server, \
+            Caller(server, token=WRITE_KEY) as call:
+        assert "serves this host alone" in server.text(), server.text()
+        with expect(grpc.StatusCode.FAILED_PRECONDITION, "--tls-cert"):
+            call.Put(key=b"k", inline_value=b"v")
+        client = [f"{sys.argv[1]}/kv-client", "--server-addr", f"http://{server.address}",
+                  "--key-file", files.write]
+        result = subprocess.run([*client, "get", "k"], capture_output=True, text=True, stdin=NUL,
+                                timeout=60)
+        assert result.returncode != 0 and "https://" in result.stderr, result
+    with GrpcServer(*files.arguments(), "--listen-addr", f"{address}:0",
+                    "--grpc-insecure") as server, Caller(server, token=WRITE_KEY) as call:
+        assert call.Put(key=b"k", inline_value=b"v").success
+        client[2] = f"http://{server.address}"
+        result = subprocess.run([*client, "--insecure", "get", "k"], capture_output=True,
+                                text=True, stdin=NUL, timeout=60)
+        assert result.returncode == 0 and result.stdout.strip() == "v", result
+    # Without a key there is nothing to read on the way.
+    with GrpcServer("--listen-addr", f"{address}:0") as server, Caller(server) as call:
+        assert call.Put(key=b"k", inline_value=b"v").success
+
+
+def test_tls_files_that_are_wrong():
+    """Each is told with its reason, and what to do."""
+    files = Certificates()
+    # It ends as it begins: after the next second it is old.
+    files.openssl("x509", "-req", "-in", files.path("server.csr"), "-signkey",
+                  files.path("server.key"), "-days", "0", "-out", files.path("old.pem"))
+    time.sleep(2)
+    with open(files.path("empty.pem"), "w"):
+        pass
+    cert, key = files.path("server.pem"), files.path("server.key")
+    for wrong_cert, wrong_key, words in (
+            (files.path("none.pem"), key, ("none.pem", "No such file", "check the name")),
+            (files.directory, key, ("Is a directory",)),
+            (files.path("empty.pem"), key, ("empty.pem", "no certificate", "-----BEGIN")),
+            (files.path("old.pem"), key, ("expired at", "renew it")),
+            (cert, files.path("none.key"), ("none.key", "No such file")),
+            (cert, cert, ("server.pem", "no private key")),
+            (cert, files.path("client.key"), ("client.key", "not the key of the certificate"))):
+        result = subprocess.run([f"{sys.argv[1]}/kv-server", "--listen-addr", "0", "--tls-cert",
+                                 wrong_cert, "--tls-key", wrong_key, "--check-config"],
+                                capture_output=True, text=True, stdin=NUL, timeout=60)
+        assert result.returncode == 2, result
+        for word in words:
+            assert word in result.stderr, (word, result.stderr)
+        assert "system lib" not in result.stderr, result
+
+
+def test_tls_files_without_permission():
+    if os.geteuid() == 0 and not shutil.which("setpriv"):
+        raise Skip("root may read everything")
+    files = Certificates()
+    os.chmod(files.path("server.key"), 0)
+    command = [f"{sys.argv[1]}/kv-server", "--listen-addr", "0", "--tls-cert",
+               files.path("server.pem"), "--tls-key", files.path("server.key"), "--check-config"]
+    if os.geteuid() == 0:
+        command = ["setpriv", "--bounding-set=-dac_override,-dac_read_search",
+                   "--inh-caps=-dac_override,-dac_read_search", *command]
+    result = subprocess.run(command, capture_output=True, text=True, stdin=NUL, timeout=60)
+    assert result.returncode == 2 and "Permission denied" in result.stderr, result
+    assert "let the user of this program read it" in result.stderr, result
 
 
 # ---------------------------------------------------------------- compression

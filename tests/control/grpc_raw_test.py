@@ -252,6 +252,7 @@ def test_scans_take_turns():
     wide = struct.pack(">HI", INITIAL_WINDOW_SIZE, 0x7fffffff)
     with watched() as server:
         with Connection(server.address) as connection:
+            connection.send(frame(WINDOW_UPDATE, payload=struct.pack(">I", 1 << 24)))
             for first in range(0, 5000, 50):
                 streams = [connection.request(PUT, message((1, b"%05d" % number), (2, b"v")))
                            for number in range(first, first + 50)]

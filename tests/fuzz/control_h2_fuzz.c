@@ -232,7 +232,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	make_stream(&stream, data, size);
 	require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
-	h2_open(control, ends[0], "fuzz");
+	h2_open(control, ends[0], "fuzz", true);
 	/* The pair's buffers hold more than the longest input. */
 	require(send(ends[1], stream.at, stream.used, MSG_NOSIGNAL) == (ssize_t)stream.used);
 	for (int i = 0; i < TURNS_MOST && loop_turn(control, 0); i++)

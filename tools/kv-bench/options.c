@@ -102,7 +102,9 @@ static const struct option_spec specs[] = {
 	OPTION_STRING("ca-file", 0, &args.ca_file,
 		      "https: who signed its certificate (default whom the system trusts)",
 		      .metavar = "FILE"),
-	OPTION_FLAG("insecure", 0, &args.insecure, "https: whoever the server is"),
+	OPTION_FLAG("insecure", 0, &args.insecure,
+		    "https: do not check the server's certificate; http: send the key to other "
+		    "hosts, though it can be read on its way"),
 	OPTION_DURATION("timeout", 'T', &args.timeout, "of each operation", .min = MILLISECOND,
 			.max = HOUR),
 	OPTION_FLAG("spawn", 'S', &args.spawn, "start a server of our own for this run"),

@@ -51,7 +51,9 @@ static const struct option_spec specs[] = {
 	OPTION_STRING("ca-file", 0, &args.ca_file,
 		      "https: who signed its certificate; the default is whom the system trusts",
 		      .metavar = "FILE"),
-	OPTION_FLAG("insecure", 0, &args.insecure, "https: whoever the server is"),
+	OPTION_FLAG("insecure", 0, &args.insecure,
+		    "https: do not check the server's certificate; http: send the key to other "
+		    "hosts, though it can be read on its way"),
 	OPTION_DURATION("timeout", 'T', &args.timeout_ns, "of each operation, and of connecting",
 			.min = MILLISECOND, .max = UINT64_C(86400000) * MILLISECOND,
 			.given = &args.timeout_given),

@@ -47,7 +47,8 @@ static struct {
 	bool huge, socket, mock, any_user, zero_freed, prefault, check_config;
 	uint64_t grpc_connections, grpc_streams, grpc_message, grpc_headers, grpc_buffered;
 	uint64_t grpc_keepalive, grpc_stall, grpc_expiry, grpc_inline;
-	bool grpc_no_push;
+	uint64_t data_port;
+	bool grpc_no_push, grpc_insecure;
 	int on_full, counters_by, log_level;
 } args = {
 	.address = "",
@@ -166,6 +167,13 @@ static const struct option_spec specs[] = {
 	OPTION_DURATION("grpc-stall", 0, &args.grpc_stall,
 			"gRPC: who takes nothing for so long is cut off (default 20s)",
 			.max = DURATION_MAX),
+	OPTION_UINT("data-port", 0, &args.data_port,
+		    "gRPC: the data plane listens at this port, of the host of --listen-addr; "
+		    "further devices at the next ones (default free ones)",
+		    .max = 65535),
+	OPTION_FLAG("grpc-insecure", 0, &args.grpc_insecure,
+		    "gRPC: take keys from other hosts without TLS, where they can be read on "
+		    "their way"),
 	OPTION_FLAG("grpc-no-push", 0, &args.grpc_no_push,
 		    "gRPC: values inside of messages alone, no data plane"),
 	OPTION_SIZE("grpc-inline-limit", 0, &args.grpc_inline,
@@ -314,6 +322,8 @@ static void fill_in_control(kv_control_server_options_t *options)
 		.keepalive_ms = milliseconds(args.grpc_keepalive),
 		.stall_ms = milliseconds(args.grpc_stall),
 		.no_data_plane = args.grpc_no_push,
+		.data_port = (uint16_t)args.data_port,
+		.insecure_tokens = args.grpc_insecure,
 		.inline_limit = args.grpc_inline,
 		.client_expiry_ms = milliseconds(args.grpc_expiry),
 	};

@@ -92,6 +92,8 @@ void screen_print(kv_server_t *server, const kv_control_server_t *control,
 	if (control)
 		printf("grpc: listening at %s%s\n", kv_control_server_address(control),
 		       settings->control.tls_cert ? " by TLS" : "");
+	if (control && *kv_control_server_data_addresses(control))
+		printf("grpc data: listening at %s\n", kv_control_server_data_addresses(control));
 	if (kv_server_port(server))
 		printf("port: %d\n", kv_server_port(server));
 	printf("ready\n");

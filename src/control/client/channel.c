@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "control/client/internal.h"
+#include "fabric/inet.h"
 
 #define WINDOW	      (32 << 20) /* bytes that the server may send before we say so */
 #define FRAME	      262144u
@@ -145,6 +146,23 @@ static int begin_session(kv_control_t *control)
 	return KV_OK;
 }
 
+/* Whether the key may travel by this connection: not where it can be read on its way. */
+static int check_path(kv_control_t *control)
+{
+	struct sockaddr_storage peer;
+	socklen_t length = sizeof(peer);
+
+	if (!control->secret.length || control->url.is_tls || control->options.insecure)
+		return KV_OK;
+	if (getpeername(control->channel.fd, (struct sockaddr *)&peer, &length) == 0 &&
+	    inet_is_loopback((struct sockaddr *)&peer))
+		return KV_OK;
+	return control_error(control, KV_DENIED,
+			     "%s: without TLS the key could be read on its way: write https://, "
+			     "or in a network that you trust give the option 'insecure'",
+			     control->url.authority);
+}
+
 int channel_connect(kv_control_t *control, uint64_t deadline_ns)
 {
 	struct control_channel *channel = &control->channel;
@@ -156,6 +174,8 @@ int channel_connect(kv_control_t *control, uint64_t deadline_ns)
 	if (!channel->input)
 		return control_error(control, KV_NO_MEMORY, "no memory for a connection");
 	status = connect_any(control, deadline_ns);
+	if (status == KV_OK)
+		status = check_path(control);
 	if (status == KV_OK && control->url.is_tls)
 		status = channel_tls_begin(control, deadline_ns);
 	if (status == KV_OK)

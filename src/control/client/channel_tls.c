@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "control/client/internal.h"
+#include "control/tls_files.h"
 
 static const uint8_t protocols[] = {2, 'h', '2'};
 
@@ -22,21 +23,31 @@ static const char *reason(void)
 	return text ? text : "no words";
 }
 
+static int file_fails(kv_control_t *control, enum tls_file kind, const char *path)
+{
+	char text[TLS_TEXT];
+
+	(void)tls_file_explain(kind, path, text);
+	return control_error(control, KV_DENIED, "TLS: %s", text);
+}
+
 static int load_files(kv_control_t *control, SSL_CTX *context)
 {
 	const kv_control_options_t *options = &control->options;
+	char text[TLS_TEXT];
 
 	if (options->ca_file && SSL_CTX_load_verify_locations(context, options->ca_file, NULL) != 1)
-		return control_error(control, KV_DENIED, "%s: %s", options->ca_file, reason());
+		return file_fails(control, TLS_AUTHORITY, options->ca_file);
 	if (!options->ca_file)
 		SSL_CTX_set_default_verify_paths(context);
 	if (options->cert_file &&
 	    SSL_CTX_use_certificate_chain_file(context, options->cert_file) != 1)
-		return control_error(control, KV_DENIED, "%s: %s", options->cert_file, reason());
+		return file_fails(control, TLS_CERTIFICATE, options->cert_file);
+	if (options->cert_file && !tls_certificate_is_current(context, options->cert_file, text))
+		return control_error(control, KV_DENIED, "TLS: %s", text);
 	if (options->cert_key_file &&
 	    SSL_CTX_use_PrivateKey_file(context, options->cert_key_file, SSL_FILETYPE_PEM) != 1)
-		return control_error(control, KV_DENIED, "%s: %s", options->cert_key_file,
-				     reason());
+		return file_fails(control, TLS_KEY, options->cert_key_file);
 	return KV_OK;
 }
 
@@ -83,10 +94,9 @@ static int explain(kv_control_t *control)
 	long verdict = SSL_get_verify_result(control->channel.tls);
 
 	if (verdict != X509_V_OK)
-		return control_error(control, KV_DENIED,
-				     "%s: its certificate: %s; name who signed it by ca_file",
-				     control->url.authority,
-				     X509_verify_cert_error_string(verdict));
+		return control_error(control, KV_DENIED, "%s: its certificate: %s: %s",
+				     control->url.authority, X509_verify_cert_error_string(verdict),
+				     tls_verdict_advice(verdict));
 	return control_error(control, KV_PROTOCOL, "%s: TLS: %s; does it speak TLS at all?",
 			     control->url.authority, reason());
 }

@@ -49,6 +49,12 @@ const char *kv_control_server_address(const kv_control_server_t *control)
 	return "";
 }
 
+const char *kv_control_server_data_addresses(const kv_control_server_t *control)
+{
+	(void)control;
+	return "";
+}
+
 int kv_control_server_read_certificates(kv_control_server_t *control)
 {
 	(void)control;

@@ -71,14 +71,30 @@ static int find_devices(const struct data_plane *plane, const char *kind,
 	return count;
 }
 
-/* Where to listen: each device at a port of its own, shm at a name that nobody guesses. */
-static enum rmr_status make_address(const struct plane_kind *kind, char text[CONTROL_ADDRESS])
+/* The host of the gRPC listener: "HOST:PORT" without its port. */
+static void find_host(const struct kv_control_server *control, char host[CONTROL_ADDRESS])
 {
-	const char *host = server_address(kind->plane->control->server);
+	const char *colon = strrchr(control->address, ':');
+
+	snprintf(host, CONTROL_ADDRESS, "%.*s", (int)(colon - control->address), control->address);
+}
+
+static bool is_every_host(const char *host)
+{
+	return strcmp(host, "*") == 0 || strcmp(host, "0.0.0.0") == 0 || strcmp(host, "[::]") == 0;
+}
+
+/* Where to listen: at gRPC's host and the next of the ports; shm at a random name. */
+static enum rmr_status make_address(struct plane_kind *kind, char text[CONTROL_ADDRESS])
+{
+	struct data_plane *plane = kind->plane;
+	char host[CONTROL_ADDRESS];
 	uint64_t random;
 
 	if (strcmp(kind->name, "shm") != 0) {
-		snprintf(text, CONTROL_ADDRESS, "%.200s:0", host);
+		find_host(plane->control, host);
+		snprintf(text, CONTROL_ADDRESS, "%.200s:%u", host, plane->next_port);
+		plane->next_port += plane->next_port > 0;
 		return RMR_OK;
 	}
 	if (getrandom(&random, sizeof(random), 0) != sizeof(random))
@@ -87,17 +103,27 @@ static enum rmr_status make_address(const struct plane_kind *kind, char text[CON
 	return RMR_OK;
 }
 
-/* What clients are told. A tcp listener at every address of the host is reached by the address that
- * the client has reached us by, which it knows better than we do: "*". */
+/* What clients are told. A listener at every address of the host is reached by the address that the
+ * client has reached us by, which only the client knows: "*". */
 static void tell_address(struct plane_kind *kind)
 {
 	const char *bound = rmr_domains_listener_address(kind->listener);
-	const char *host = server_address(kind->plane->control->server);
+	char host[CONTROL_ADDRESS];
 
-	if (strcmp(kind->name, "tcp") == 0 && strcmp(host, "*") == 0 && !strchr(bound, ','))
+	find_host(kind->plane->control, host);
+	if (strcmp(kind->name, "tcp") == 0 && is_every_host(host) && !strchr(bound, ','))
 		snprintf(kind->address, sizeof(kind->address), "tcp:*%s", strrchr(bound, ':'));
 	else
 		snprintf(kind->address, sizeof(kind->address), "%s:%.240s", kind->name, bound);
+}
+
+/* For the first screen. */
+static void note_address(struct kv_control_server *control, const struct plane_kind *kind)
+{
+	size_t used = strlen(control->data_addresses);
+
+	snprintf(control->data_addresses + used, sizeof(control->data_addresses) - used, "%s%s",
+		 used ? " " : "", kind->address);
 }
 
 static enum rmr_status kind_listen(struct plane_kind *kind, int devices)
@@ -107,13 +133,17 @@ static enum rmr_status kind_listen(struct plane_kind *kind, int devices)
 	struct rmr_domains_listener_options options = {
 		.listener.any_user = any_user,
 		.listener.socket_mode = any_user ? 0666 : 0,
+		/* A caller grants nothing before its token was seen. */
+		.grants = &(struct rmr_grant_limits){0},
 	};
+	char address[RMR_DOMAINS_MAX][CONTROL_ADDRESS];
 	const char *addresses[RMR_DOMAINS_MAX];
-	char address[CONTROL_ADDRESS];
-	enum rmr_status status = make_address(kind, address);
+	enum rmr_status status = RMR_OK;
 
-	for (int i = 0; i < devices; i++)
-		addresses[i] = address;
+	for (int i = 0; i < devices && status == RMR_OK; i++) {
+		status = make_address(kind, address[i]);
+		addresses[i] = address[i];
+	}
 	if (status == RMR_OK)
 		status = rmr_domains_listen(kind->domains, addresses, &options, &kind->listener);
 	if (status != RMR_OK)
@@ -145,7 +175,10 @@ static enum rmr_status kind_init(struct plane_kind *kind, const char *const *nam
 {
 	struct data_plane *plane = kind->plane;
 	struct rmr_arena *arena = server_arena(plane->control->server);
-	struct rmr_domains_options options = {.queue.recv_slots = RECV_SLOTS,
+	static const struct rmr_grant_limits grants = {
+		.arenas = PLANE_MAX_CLIENTS * PLANE_MAX_BUFFERS, .bytes = PLANE_ALL_BYTES};
+	struct rmr_domains_options options = {.device.grants = &grants,
+					      .queue.recv_slots = RECV_SLOTS,
 					      .queue.recv_size = RECV_SIZE};
 	enum rmr_status status = rmr_domains_open(names, count, &options, &kind->domains);
 
@@ -168,12 +201,14 @@ static enum rmr_status kind_init(struct plane_kind *kind, const char *const *nam
 static enum rmr_status kind_open(struct data_plane *plane, struct plane_kind *kind,
 				 const char *name, const char *const *devices, int count)
 {
+	unsigned port = plane->next_port;
 	enum rmr_status status;
 
 	*kind = (struct plane_kind){.plane = plane, .name = name};
 	status = kind_init(kind, devices, count);
 	for (int i = 0; status != RMR_OK && count > 1 && i < count; i++) {
 		*kind = (struct plane_kind){.plane = plane, .name = name};
+		plane->next_port = port;
 		status = kind_init(kind, &devices[i], 1);
 	}
 	return status;
@@ -193,6 +228,7 @@ static void open_kinds(struct data_plane *plane)
 			continue;
 		}
 		log_info("pushing values by %s", kind->address);
+		note_address(plane->control, kind);
 		plane->kind_count++;
 	}
 }
@@ -205,6 +241,7 @@ enum rmr_status data_plane_open(struct kv_control_server *control, struct data_p
 	if (!plane)
 		return error_set(RMR_NO_MEMORY, "no memory for the data plane");
 	plane->control = control;
+	plane->next_port = control->options.data_port;
 	plane->held_most = rmr_arena_size(server_arena(control->server)) / PLANE_HELD_PART;
 	list_init(&plane->clients);
 	list_init(&plane->ending);

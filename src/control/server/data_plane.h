@@ -16,8 +16,9 @@
  *
  * Domains. One struct rmr_domains for each kind of transport that the server has opened devices of
  * (server_device_name(): "shm", "tcp", "verbs:..."), with all its devices of this kind, and the
- * store's arena (server_arena()) registered on it; a listener on each, at any free port, of the
- * host that the native server listens at (server_address()), or a random name for shm.
+ * store's arena (server_arena()) registered on it; a listener on each, at the host that gRPC
+ * listens at and the ports of the options, or a random name for shm. Callers may grant memory only
+ * once their link has come with the token of a registration.
  *
  * What always holds:
  *  1. A value's memory is not given back while it may still be written out: a pin is released when
@@ -53,6 +54,7 @@ struct rpc;
 struct h2_conn;
 struct kv_control_server;
 struct store_put;
+struct server_keys;
 
 /* Called in the thread that starts the control server, before its loop runs; control->worker is
  * open, control_watch_add() works. A transport that does not work is left out with a line in the
@@ -92,6 +94,9 @@ void data_plane_get(struct data_plane *plane, struct rpc *call, const KvCache__G
 void data_plane_put(struct data_plane *plane, struct rpc *call,
 		    const KvCache__ValueLocation *location, const struct store_put *put,
 		    uint64_t request_id);
+
+/* Ends clients whose key was removed. */
+void data_plane_revoke(struct data_plane *plane, const struct server_keys *keys);
 
 /* Lines "name value" for the figures: registrations, links, pushes, pulls, bytes. As snprintf. */
 size_t data_plane_figures(const struct data_plane *plane, char *text, size_t room);

@@ -175,6 +175,17 @@ void data_plane_forget(struct data_plane *plane, struct h2_conn *conn)
 	plane_reap(plane);
 }
 
+void data_plane_revoke(struct data_plane *plane, const struct server_keys *keys)
+{
+	list_for_each_safe (at, &plane->clients) {
+		struct plane_client *client = list_entry(at, struct plane_client, link);
+
+		if (!keys_have(keys, client->key_id))
+			client_end(plane, client, "its key was removed; sent away");
+	}
+	plane_reap(plane);
+}
+
 /* A long transfer completes late, but its parts go on. */
 static bool comes_on(struct plane_client *client)
 {
@@ -253,7 +264,9 @@ static struct plane_client *find_token(struct data_plane *plane, const void *tok
 void plane_link_arrived(struct plane_kind *kind, struct rmr_link_request *request)
 {
 	struct data_plane *plane = kind->plane;
-	struct rmr_link_options options = {.depth = LINK_DEPTH};
+	static const struct rmr_grant_limits grants = {.arenas = PLANE_MAX_BUFFERS,
+						       .bytes = PLANE_CLIENT_BYTES};
+	struct rmr_link_options options = {.depth = LINK_DEPTH, .grants = &grants};
 	size_t length;
 	const void *token = rmr_link_request_private(request, &length);
 	struct plane_client *client = find_token(plane, token, length), *found;
@@ -495,6 +508,7 @@ void data_plane_register(struct data_plane *plane, struct rpc *call,
 			  PLANE_MAX_CLIENTS);
 		return;
 	}
+	client->key_id = call->key_id;
 	if (getrandom(client->token, PLANE_TOKEN_SIZE, 0) != PLANE_TOKEN_SIZE) {
 		client_end(plane, client, NULL);
 		plane_reap(plane);

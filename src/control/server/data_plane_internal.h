@@ -35,9 +35,12 @@
 
 /* A pull READs pieces of this length, so many at a time: short enough that a piece is still in the
  * cache when it is hashed. */
-#define PLANE_PIECE   131072u
-#define PLANE_WINDOW  4u
-#define PLANE_LETTERS 2u /* to one buffer of a client: its key, and that it is gone */
+#define PLANE_PIECE  131072u
+#define PLANE_WINDOW 4u
+/* What clients may have us map of their memory (shm), one and all together. */
+#define PLANE_CLIENT_BYTES (UINT64_C(2) << 30)
+#define PLANE_ALL_BYTES	   (UINT64_C(16) << 30)
+#define PLANE_LETTERS	   2u /* to one buffer of a client: its key, and that it is gone */
 
 /* One kind of transport. */
 struct plane_kind {
@@ -72,6 +75,7 @@ struct plane_client {
 	uint32_t id; /* of the client's choosing; of those LINKED no two have the same */
 	uint8_t token[PLANE_TOKEN_SIZE];
 	struct h2_conn *conn; /* WAITING: that has registered it */
+	uint64_t key_id;      /* of the call that registered it */
 	uint64_t heard_ns;
 	uint64_t posted; /* bytes that had left for it, or were asked of it, at the last look */
 	struct plane_kind *kind;
@@ -119,6 +123,7 @@ struct data_plane {
 	struct list free_clients, clients, ending, free_transfers;
 	struct list buckets[PLANE_BUCKETS];
 	unsigned transfer_count;
+	unsigned next_port;	  /* to listen at; 0: any */
 	uint64_t called_ns;	  /* when somebody last came to a listener */
 	uint64_t moved_ns;	  /* when a transfer last began, or came on */
 	uint64_t held, held_most; /* bytes of the store that transfers hold */

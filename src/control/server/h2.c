@@ -180,7 +180,7 @@ static SSL *make_tls(struct kv_control_server *control, int fd)
 	return NULL;
 }
 
-void h2_open(struct kv_control_server *control, int fd, const char *peer)
+void h2_open(struct kv_control_server *control, int fd, const char *peer, bool is_local)
 {
 	struct h2_conn *conn = calloc(1, sizeof(*conn));
 
@@ -191,6 +191,7 @@ void h2_open(struct kv_control_server *control, int fd, const char *peer)
 	inet_keep_alive(fd, DEAD_AFTER_MS);
 	conn->watch = (struct control_watch){.fd = fd, .ready = ready};
 	conn->control = control;
+	conn->is_private = is_local || control->uses_tls;
 	conn->opened_ns = conn->heard_ns = conn->moved_ns = clock_now_ns();
 	conn->budget = (struct grpc_budget){
 		.most = control->budget.most, .above = &control->budget, .share = BUDGET_SHARE};

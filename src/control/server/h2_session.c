@@ -57,7 +57,8 @@ static void take_token(struct rpc *rpc, const uint8_t *value, size_t length)
 		if ((value[i] | 0x20) != (scheme[i] | 0x20))
 			return;
 	}
-	rpc->access = access_check(rpc->control, value + prefix, length - prefix, &rpc->may_write);
+	rpc->access = access_check(rpc->control, value + prefix, length - prefix, &rpc->may_write,
+				   &rpc->key_id);
 }
 
 static void take_header(struct rpc *rpc, const uint8_t *name, size_t name_length,

@@ -127,6 +127,9 @@ struct h2_conn {
 	bool has_rest;	     /* TLS has decrypted more than was read */
 	bool is_cut_off;     /* LEAVING for what it did: calls are not waited for */
 	bool asked;	     /* a keepalive ping is on its way */
+	bool is_private;     /* TLS, or of this host: keys may travel by it */
+	bool has_key;	     /* a call of it has shown a key */
+	unsigned anonymous;  /* calls under way without a key */
 	unsigned mores_left; /* this turn: how often its calls may still be asked for more */
 	nghttp2_session *session;
 	SSL *tls;		 /* NULL: plain */
@@ -154,8 +157,8 @@ struct h2_conn {
 	char peer[H2_PEER];
 };
 
-/* Takes over the socket. */
-void h2_open(struct kv_control_server *control, int fd, const char *peer);
+/* Takes over the socket. is_local: the peer is on this host. */
+void h2_open(struct kv_control_server *control, int fd, const char *peer, bool is_local);
 /* Something is to be sent: at the end of the turn. */
 void h2_touch(struct h2_conn *conn);
 /* Sends what there is, as much as the socket takes. */
@@ -211,6 +214,8 @@ struct rpc {
 	bool has_long_headers; /* more than permitted; the rest was not looked at */
 	bool accepts_gzip;
 	bool may_write;		 /* it has the key for that */
+	bool is_anonymous;	 /* it has no key, and the server has some: counted */
+	uint64_t key_id;	 /* of its key; 0: none */
 	enum grpc_status access; /* what the token is good for */
 	enum grpc_status early;	 /* what is wrong with the headers; GRPC_OK: nothing */
 	const char *early_text;
@@ -286,6 +291,8 @@ void rpc_ended(struct rpc *call);
 void rpc_destroy(struct rpc *call);
 /* The deadline has passed. */
 void rpc_expire(struct rpc *call);
+/* Ends a call at any time; output that was not taken is dropped. */
+void rpc_end_early(struct rpc *call, enum grpc_status status, const char *text);
 
 /* Between rpc.c and rpc_answer.c. */
 void rpc_cancel(struct rpc *call);
@@ -373,12 +380,16 @@ void health_tell(struct kv_control_server *control);
 /* The keys as they are now, taken anew when they have changed. */
 struct access {
 	struct server_keys keys;
-	unsigned generation;
+	unsigned generation, rechecked; /* which they are; for which open calls were looked at */
 };
 
+/* Whether calls need a key at all. */
+bool access_needs_key(struct kv_control_server *control);
 /* `token` NULL: none was sent. What it permits: *may_write. GRPC_OK or GRPC_UNAUTHENTICATED. */
 enum grpc_status access_check(struct kv_control_server *control, const uint8_t *token,
-			      size_t length, bool *may_write);
+			      size_t length, bool *may_write, uint64_t *key_id);
+/* Ends calls and data plane clients whose key was removed. Every now and then. */
+void access_recheck(struct kv_control_server *control);
 
 /* ------------------------------------------------------------------------------------------
  * TLS (tls.c)
@@ -418,9 +429,10 @@ size_t figures_write(const struct kv_control_server *control, char *text, size_t
 
 struct kv_control_server {
 	struct kv_server *server;
-	kv_control_server_options_t options; /* without strings */
-	char address[CONTROL_ADDRESS];	     /* as wanted */
-	char bound[CONTROL_ADDRESS];	     /* as it is; "": not started */
+	kv_control_server_options_t options;	  /* without strings */
+	char address[CONTROL_ADDRESS];		  /* as wanted */
+	char bound[CONTROL_ADDRESS];		  /* as it is; "": not started */
+	char data_addresses[3 * CONTROL_ADDRESS]; /* of the data plane, with blanks between */
 	char *tls_cert, *tls_key, *tls_client_ca;
 	char server_name[64]; /* --node-id, or one that was made up */
 	uint32_t server_id;   /* the same as a number */

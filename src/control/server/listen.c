@@ -66,12 +66,29 @@ void control_listen_resume(struct kv_control_server *control)
 		control->accept_paused = !control_watch_add(control, &control->listener, EPOLLIN);
 }
 
+/* If clients need a key, the oldest connection that has shown none goes for a new one: so clients
+ * without a key cannot keep others out. */
+static bool make_way(struct kv_control_server *control)
+{
+	if (!access_needs_key(control))
+		return false;
+	list_for_each (at, &control->conns) {
+		struct h2_conn *conn = list_entry(at, struct h2_conn, link);
+
+		if (conn->has_key || conn->state == H2_OVER)
+			continue;
+		h2_end(conn, "it has shown no key, and makes way for another");
+		return true;
+	}
+	return false;
+}
+
 static void let_in(struct kv_control_server *control, int fd, const struct sockaddr *from,
 		   socklen_t length)
 {
 	char peer[H2_PEER];
 
-	if (control->conn_count >= control->options.max_connections) {
+	if (control->conn_count >= control->options.max_connections && !make_way(control)) {
 		figure_add(&control->figures.connections_refused, 1);
 		log_warn_limited("gRPC: %u connections are open; another is turned away",
 				 control->conn_count);
@@ -79,7 +96,7 @@ static void let_in(struct kv_control_server *control, int fd, const struct socka
 		return;
 	}
 	inet_format(from, length, peer, sizeof(peer));
-	h2_open(control, fd, peer);
+	h2_open(control, fd, peer, inet_is_loopback(from));
 }
 
 static void accept_some(struct control_watch *watch, uint32_t events)
@@ -148,6 +165,11 @@ int control_listen_open(struct kv_control_server *control)
 	if (getsockname(fd, (struct sockaddr *)&bound, &length) == 0)
 		inet_format((struct sockaddr *)&bound, length, control->bound,
 			    sizeof(control->bound));
+	if (access_needs_key(control) && !control->uses_tls && !control->options.insecure_tokens &&
+	    !inet_is_loopback((struct sockaddr *)&bound))
+		log_warn("gRPC at %s serves this host alone: without TLS the key can be read on "
+			 "its way; start with --tls-cert and --tls-key",
+			 control->bound);
 	if (!control_watch_add(control, &control->listener, EPOLLIN))
 		return control_fail(KV_INTERNAL, "epoll: %s", strerror(errno));
 	return KV_OK;

@@ -106,6 +106,7 @@ static void check(struct kv_control_server *control)
 	now_ns = clock_now_ns();
 	list_for_each (at, &control->conns)
 		h2_check(list_entry(at, struct h2_conn, link), now_ns);
+	access_recheck(control);
 	if (control->plane)
 		data_plane_tick(control->plane, now_ns);
 	control_listen_resume(control);

@@ -19,6 +19,9 @@
 #include "control/gzip.h"
 #include "control/server/internal.h"
 
+#define ANONYMOUS_MESSAGE 4096u
+#define ANONYMOUS_CALLS	  16u
+
 /* ------------------------------------------------------------------------------------------
  * Life
  */
@@ -73,6 +76,7 @@ void rpc_destroy(struct rpc *call)
 		figure_add(&control->figures.statuses[GRPC_CANCELLED], 1);
 	list_remove(&call->link);
 	call->conn->call_count--;
+	call->conn->anonymous -= call->is_anonymous;
 	h2_touch(call->conn);
 	if (control->spare_count < CALLS_SPARE) {
 		call->next_spare = control->spare_calls;
@@ -87,21 +91,60 @@ void rpc_destroy(struct rpc *call)
  * The request
  */
 
+/* Health and reflection, which need no key: short messages, and few calls of a client without one.
+ * False: the call is finished. */
+static bool check_anonymous(struct rpc *call)
+{
+	call->reader.max_length = ANONYMOUS_MESSAGE;
+	if (!access_needs_key(call->control) || (call->saw_token && call->access == GRPC_OK))
+		return true;
+	if (call->conn->anonymous == ANONYMOUS_CALLS) {
+		rpc_finish(call, GRPC_RESOURCE_EXHAUSTED,
+			   "%u calls without a key are under way on this connection; wait for some",
+			   ANONYMOUS_CALLS);
+		return false;
+	}
+	call->is_anonymous = true;
+	call->conn->anonymous++;
+	return true;
+}
+
+/* Whether a key may travel by this connection. False: the call is finished. */
+static bool check_path(struct rpc *call)
+{
+	if (call->conn->is_private || call->control->options.insecure_tokens ||
+	    !access_needs_key(call->control))
+		return true;
+	log_warn_limited("gRPC: %s: a call that needs a key came without TLS: refused; start "
+			 "with --tls-cert and --tls-key",
+			 call->conn->peer);
+	rpc_finish(call, GRPC_FAILED_PRECONDITION,
+		   "without TLS the key can be read on its way: start kv-server with --tls-cert "
+		   "and --tls-key, or in a network that you trust with --grpc-insecure");
+	return false;
+}
+
 /* Whether the call may go on. */
 static bool check_access(struct rpc *call)
 {
 	enum method_need needs = call->method->needs;
 
 	if (needs == NEEDS_NOTHING)
-		return true;
+		return check_anonymous(call);
+	if (!check_path(call))
+		return false;
 	if (!call->saw_token)
-		call->access = access_check(call->control, NULL, 0, &call->may_write);
+		call->access =
+			access_check(call->control, NULL, 0, &call->may_write, &call->key_id);
 	if (call->access != GRPC_OK) {
+		if (call->saw_token)
+			log_warn_limited("gRPC: %s: a wrong key", call->conn->peer);
 		rpc_finish(call, call->access,
 			   call->saw_token ? "the token is not the server's key"
 					   : "send the server's key: 'authorization: Bearer KEY'");
 		return false;
 	}
+	call->conn->has_key |= call->key_id != 0;
 	if (needs == NEEDS_WRITE && !call->may_write) {
 		rpc_finish(call, GRPC_PERMISSION_DENIED, "this key may only read");
 		return false;

@@ -337,7 +337,7 @@ void rpc_tell_length(struct rpc *call, uint64_t length)
 	call->value_length = length;
 }
 
-void rpc_expire(struct rpc *call)
+void rpc_end_early(struct rpc *call, enum grpc_status status, const char *text)
 {
 	rpc_cancel(call);
 	/* Output that was not taken in time is dropped: the status is what counts now. */
@@ -345,8 +345,13 @@ void rpc_expire(struct rpc *call)
 		rpc_output_free(call);
 	else
 		call->output.end = call->output.begin;
-	rpc_finish(call, GRPC_DEADLINE_EXCEEDED, "%s",
-		   call->late_text ? call->late_text : "the deadline has passed");
+	rpc_finish(call, status, "%s", text);
+}
+
+void rpc_expire(struct rpc *call)
+{
+	rpc_end_early(call, GRPC_DEADLINE_EXCEEDED,
+		      call->late_text ? call->late_text : "the deadline has passed");
 }
 
 /* An answer of HTTP, to what is no gRPC. */

@@ -242,6 +242,11 @@ void kv_control_server_destroy(kv_control_server_t *control)
 	free(control);
 }
 
+const char *kv_control_server_data_addresses(const kv_control_server_t *control)
+{
+	return control->data_addresses;
+}
+
 int kv_control_server_read_certificates(kv_control_server_t *control)
 {
 	SSL_CTX *tls, *old;
@@ -405,7 +410,7 @@ void control_close(struct kv_control_server *control)
 	free(control->output);
 	free(control->value);
 	control->input = control->output = control->value = NULL;
-	control->bound[0] = '\0';
+	control->bound[0] = control->data_addresses[0] = '\0';
 	control->has_open_parts = false;
 }
 

@@ -6,9 +6,9 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "control/server/internal.h"
+#include "control/tls_files.h"
 
 static int choose_protocol(SSL *tls, const unsigned char **out, unsigned char *out_length,
 			   const unsigned char *in, unsigned in_length, void *context)
@@ -25,34 +25,30 @@ static int choose_protocol(SSL *tls, const unsigned char **out, unsigned char *o
 	return SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
-static const char *reason(void)
+static int fail(enum tls_file kind, const char *option, const char *path)
 {
-	unsigned long code = ERR_peek_last_error();
-	const char *text = code ? ERR_reason_error_string(code) : NULL;
+	char text[TLS_TEXT];
+	int status = tls_file_explain(kind, path, text) ? KV_INVALID : KV_DENIED;
 
-	return text ? text : "it is no such file";
-}
-
-static int fail(const char *what, const char *path)
-{
-	int status = access(path, R_OK) == 0 ? KV_INVALID : KV_DENIED;
-
-	control_fail(status, "%s: cannot use %s: %s", what, path, reason());
-	ERR_clear_error();
-	return status;
+	return control_fail(status, "%s: cannot use %s", option, text);
 }
 
 static int read_files(SSL_CTX *tls, const kv_control_server_options_t *options)
 {
+	char text[TLS_TEXT];
+
+	ERR_clear_error();
 	if (SSL_CTX_use_certificate_chain_file(tls, options->tls_cert) != 1)
-		return fail("the TLS certificate", options->tls_cert);
+		return fail(TLS_CERTIFICATE, "the TLS certificate", options->tls_cert);
+	if (!tls_certificate_is_current(tls, options->tls_cert, text))
+		return control_fail(KV_INVALID, "the TLS certificate: cannot use %s", text);
 	if (SSL_CTX_use_PrivateKey_file(tls, options->tls_key, SSL_FILETYPE_PEM) != 1 ||
 	    SSL_CTX_check_private_key(tls) != 1)
-		return fail("the TLS key", options->tls_key);
+		return fail(TLS_KEY, "the TLS key", options->tls_key);
 	if (!options->tls_client_ca)
 		return KV_OK;
 	if (SSL_CTX_load_verify_locations(tls, options->tls_client_ca, NULL) != 1)
-		return fail("the TLS authority for clients", options->tls_client_ca);
+		return fail(TLS_AUTHORITY, "the TLS authority for clients", options->tls_client_ca);
 	SSL_CTX_set_client_CA_list(tls, SSL_load_client_CA_file(options->tls_client_ca));
 	SSL_CTX_set_verify(tls, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
 	return KV_OK;
