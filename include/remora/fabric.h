@@ -200,6 +200,15 @@ void rmr_region_close(struct rmr_region *region);
  * second since the first call. */
 RMR_MUST_CHECK enum rmr_status rmr_region_revoke(struct rmr_region *region);
 
+/* Gives the memory back to its owner while operations still use the region, and keeps their
+ * connections: from now on these operations, and those of peers, use a copy of the memory, which
+ * the region owns. What they write after this is lost. When it returns nothing touches the memory
+ * itself any more. The region stays open, with its keys, until rmr_region_close(), and no operation
+ * may be posted with it any more. For memory outside of arenas. RMR_UNSUPPORTED: this device
+ * cannot; then rmr_region_close() is the way, which ends the connections. RMR_NO_MEMORY: no copy
+ * can be made. */
+RMR_MUST_CHECK enum rmr_status rmr_region_detach(struct rmr_region *region);
+
 /* COMPARE_SWAP on a word of our own region, which has RMR_ATOMIC; offset is a multiple of 8. It is
  * atomic with what peers do by this device, also where that has no RMR_CAP_ATOMIC_CPU: then its
  * adapter does it, which takes some microseconds, and the caller spins. *found becomes what was

@@ -28,6 +28,15 @@
  * clients as you like. After fork() the child cannot use the parent's: calls fail with KV_INVALID,
  * and kv_client_destroy() lets go of it without harm to the parent; it may create its own.
  *
+ * Deadlines. A call ends when it has waited timeout_ms without progress. Progress is the answer to
+ * a request, and of a value that does not travel in one go each piece, of 4 MiB at most, that
+ * the server has acknowledged or that has come in; so a value may take as long as it needs, at any
+ * speed above a piece in timeout_ms. Pieces that are repeated after a connection was lost are no
+ * progress. What is put or got in one go (by default up to 4 MiB, by shm and tcp 256 KiB) has
+ * timeout_ms for all of it. The caller's memory is the caller's again when a call returns, also
+ * when it was given up; the connection goes on then, and only if more than 64 MiB of the caller's
+ * memory were being read or written by tcp it is lost, and made anew.
+ *
  * Errors. Calls return KV_OK (0) or a negative status. Outputs are written only where the status
  * says so. kv_client_error() tells in words what happened to the last call that failed.
  */
@@ -94,7 +103,8 @@ typedef enum kv_get_mode {
 
 /* 0 or NULL in a field means its default. */
 typedef struct kv_client_options {
-	int timeout_ms;		/* of each call; default 5000 */
+	int timeout_ms;		/* how long a call waits without progress; default 5000. See
+				 * "Deadlines" above */
 	int connect_timeout_ms; /* default 5000 */
 	uint32_t window;	/* requests in flight; default 32, at most what the server grants */
 	size_t eager_limit;	/* key and value together, sent in one message; default, and at

@@ -11,6 +11,8 @@
 
 /* From here on a value is not copied if there is another way. */
 #define DIRECT_LENGTH 32768u
+/* A copy of the caller's memory is made when a call is given up, if it is no longer than this. */
+#define DETACH_MAX ((size_t)64 << 20)
 
 /* ------------------------------------------------------------------------------------------
  * Requests that concern one link alone: `cookie` says which. On another one they end.
@@ -181,6 +183,7 @@ bool link_register(struct kv_client *client, void *memory, size_t length)
 
 	if (!link->registers_freely || link->callers_region || length < DIRECT_LENGTH)
 		return false;
+	link->callers_length = length;
 	return rmr_region_open(link->device, memory, length, 0, &link->callers_region) == RMR_OK;
 }
 
@@ -191,6 +194,7 @@ bool link_offer(struct kv_client *client, const void *value, size_t length,
 
 	if (!link->registers_freely || link->callers_region)
 		return false;
+	link->callers_length = length;
 	if (rmr_region_open(link->device, (void *)value, length, RMR_READ, &link->callers_region) !=
 	    RMR_OK)
 		return false;
@@ -200,14 +204,56 @@ bool link_offer(struct kv_client *client, const void *value, size_t length,
 	return false;
 }
 
+static bool is_used(const struct kv_client *client, const struct rmr_region *region)
+{
+	for (unsigned i = 0; i < client->window; i++) {
+		const struct call *call = &client->calls[i];
+
+		if (call->region == region && call->state != CALL_FREE && call->state != CALL_DONE)
+			return true;
+	}
+	return false;
+}
+
+/* False: it has to be closed at once. */
+static bool detach(struct link *link, struct rmr_region *region, size_t length)
+{
+	for (unsigned i = 0; i < LINK_MAX_DETACHED && length <= DETACH_MAX; i++) {
+		if (link->detached[i])
+			continue;
+		if (rmr_region_detach(region) != RMR_OK)
+			return false;
+		link->detached[i] = region;
+		return true;
+	}
+	return false;
+}
+
 void link_unregister(struct kv_client *client)
 {
 	struct link *link = client->link;
+	struct rmr_region *region;
 
-	if (!link)
+	if (!link || !link->callers_region)
 		return;
-	rmr_region_close(link->callers_region);
+	region = link->callers_region;
 	link->callers_region = NULL;
+	if (is_used(client, region) && detach(link, region, link->callers_length))
+		return;
+	rmr_region_close(region);
+}
+
+void link_leave_region(struct kv_client *client, struct call *call)
+{
+	struct rmr_region *region = call->region;
+
+	call->region = NULL;
+	for (unsigned i = 0; client->link && region && i < LINK_MAX_DETACHED; i++) {
+		if (client->link->detached[i] == region && !is_used(client, region)) {
+			rmr_region_close(region);
+			client->link->detached[i] = NULL;
+		}
+	}
 }
 
 int call_take_space(struct kv_client *client, struct call *call, uint64_t buffer, uint64_t landing)
@@ -226,10 +272,10 @@ int call_take_space(struct kv_client *client, struct call *call, uint64_t buffer
 			return KV_OK;
 		if (link->is_lost)
 			return client_lost(client);
-		if (clock_passed(call->deadline_ns))
+		if (clock_passed(call_deadline_ns(client, call)))
 			return client_fail(client, KV_TIMEOUT, "the buffers are full");
 		client->turning++;
-		call_turn(client, clock_remaining_ms(call->deadline_ns));
+		call_turn(client, clock_remaining_ms(call_deadline_ns(client, call)));
 		client->turning--;
 	}
 }

@@ -75,10 +75,16 @@ static uint64_t fresh_deadline(const struct kv_client *client)
 	return timeout_ms < 0 ? CLOCK_NEVER : clock_quick_ns() + (uint64_t)timeout_ms * 1000000u;
 }
 
+void client_progressed(struct kv_client *client)
+{
+	client->progress_until_ns = fresh_deadline(client);
+}
+
 int call_begin(struct kv_client *client, unsigned op, const void *key, size_t key_length,
 	       bool may_wait, struct call **result)
 {
-	uint64_t deadline_ns = client->deadline_ns ? client->deadline_ns : fresh_deadline(client);
+	uint64_t deadline_ns = client->deadline_ns ? client_later_ns(client, client->deadline_ns)
+						   : fresh_deadline(client);
 	struct call *call = find_free(client);
 
 	/* Some may be done, and nobody has looked: those that only tell of what was read. */
@@ -133,9 +139,11 @@ void call_end(struct kv_client *client, struct call *call)
 	if (call->state == CALL_FREE)
 		return;
 	give_space(client, call);
+	call->state = CALL_FREE;
+	if (call->region)
+		link_leave_region(client, call);
 	free(call->search);
 	call->search = NULL;
-	call->state = CALL_FREE;
 	client->calls_under_way--;
 	client->changes_under_way -= call->is_change;
 }
@@ -274,10 +282,12 @@ static int take_id(struct kv_client *client, struct call *call)
 		return client_lost(client);
 	while (client->by_id[link->next_id % client->id_slots] ||
 	       link->asked >= link->welcome.window) {
-		if (clock_passed(call->deadline_ns))
+		uint64_t deadline_ns = call_deadline_ns(client, call);
+
+		if (clock_passed(deadline_ns))
 			return client_fail(client, KV_TIMEOUT, "too many requests are under way");
 		client->turning++;
-		call_turn(client, clock_remaining_ms(call->deadline_ns));
+		call_turn(client, clock_remaining_ms(deadline_ns));
 		client->turning--;
 		if (link->is_lost)
 			return client_lost(client);
@@ -356,6 +366,7 @@ static bool write_value(struct kv_client *client, struct call *call)
 				.offset = call->landing.begin + sizeof(call->request) +
 					  call->request.key_length};
 
+	call->region = link->callers_region;
 	return post(client, &work, true);
 }
 

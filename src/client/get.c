@@ -38,6 +38,8 @@
  * posted at once. */
 #define DIRECT_PIECE  131072u
 #define DIRECT_PIECES 16u
+/* Longer values are pinned, and read in shorter pieces: each that comes is progress. */
+#define DIRECT_MAX (64u << 20)
 
 /* ------------------------------------------------------------------------------------------
  * Mapped
@@ -175,6 +177,7 @@ static void hash_directly(struct kv_client *client, const struct call *call, uin
 void get_take_piece(struct kv_client *client, const struct call *call)
 {
 	hash_directly(client, call, client->direct.piece);
+	client_progressed(client);
 }
 
 /* What was read directly has the length that was read, or is another item. */
@@ -271,6 +274,7 @@ static void take_location(struct kv_client *client, struct call *call)
 	call->must_ask = true;
 	extents_give(&client->link->buffer_space, &call->buffer);
 	call->is_direct = false;
+	call->region = NULL;
 	call->state = CALL_BEGUN;
 }
 
@@ -296,7 +300,7 @@ static bool can_be_confirmed(const struct kv_client *client, const struct call *
 	return size > SLAB_MAX_SIZE && item_size_of(item_get_lengths(item)) == size &&
 	       rmr_device_info(client->link->device)->capabilities & RMR_CAP_OFFLOAD &&
 	       call->place.version && item_version(item) == call->place.version &&
-	       !clock_passed(call->deadline_ns);
+	       !clock_passed(call_deadline_ns(client, call));
 }
 
 static void location_read_again(struct kv_client *client, struct call *call)
@@ -346,9 +350,11 @@ static int read_directly(struct kv_client *client, struct call *call)
 				.region = link->slots_region};
 
 	if (call->is_async || !link->callers_region || head > link->max_send ||
-	    call->place.size < head + ITEM_WIDE || call->place.size - head > call->room)
+	    call->place.size > DIRECT_MAX || call->place.size < head + ITEM_WIDE ||
+	    call->place.size - head > call->room)
 		return KV_AGAIN;
 	call->is_direct = true;
+	call->region = link->callers_region;
 	call->read_done = location_read;
 	client->direct.hashed = 0;
 	piece = client->direct.piece = MAX(DIRECT_PIECE, (call->place.size - head) / DIRECT_PIECES);

@@ -84,8 +84,26 @@ static int piece_begin(struct kv_client *client, uint64_t generation, uint64_t o
 	return KV_OK;
 }
 
+/* What has come of a value, in all attempts. */
+struct arrival {
+	size_t pieces;	 /* on this link */
+	size_t furthest; /* the most that ever were, on any */
+};
+
+static int finish_piece(struct kv_client *client, struct call *call, struct arrival *arrival)
+{
+	int status = call_finish(client, call, NULL);
+
+	if (status == KV_OK && ++arrival->pieces > arrival->furthest) {
+		arrival->furthest = arrival->pieces;
+		client_progressed(client);
+	}
+	return status;
+}
+
 /* KV_AGAIN: the link was lost; all of it begins again. */
-static int read_pieces(struct kv_client *client, uint64_t offset, uint8_t *to, size_t length)
+static int read_pieces(struct kv_client *client, uint64_t offset, uint8_t *to, size_t length,
+		       struct arrival *arrival)
 {
 	uint64_t generation = client->link->generation;
 	size_t piece = MIN(client->options.buffer_size / PIECES_AT_ONCE, MAX_PIECE) & ~(size_t)63;
@@ -93,11 +111,12 @@ static int read_pieces(struct kv_client *client, uint64_t offset, uint8_t *to, s
 	size_t begun = 0;
 	int status = KV_OK;
 
+	arrival->pieces = 0;
 	for (unsigned i = 0; begun < length && status == KV_OK; i = (i + 1) % PIECES_AT_ONCE) {
 		size_t part = MIN(piece, length - begun);
 
 		if (pieces[i])
-			status = call_finish(client, pieces[i], NULL);
+			status = finish_piece(client, pieces[i], arrival);
 		pieces[i] = NULL;
 		if (status == KV_OK)
 			status = client_progress(client, begun, length);
@@ -107,7 +126,7 @@ static int read_pieces(struct kv_client *client, uint64_t offset, uint8_t *to, s
 		begun += part;
 	}
 	for (unsigned i = 0; i < PIECES_AT_ONCE; i++) {
-		int last = pieces[i] ? call_finish(client, pieces[i], NULL) : KV_OK;
+		int last = pieces[i] ? finish_piece(client, pieces[i], arrival) : KV_OK;
 
 		if (status == KV_OK)
 			status = last;
@@ -116,7 +135,7 @@ static int read_pieces(struct kv_client *client, uint64_t offset, uint8_t *to, s
 }
 
 static int fetch(struct kv_client *client, const struct kv_reply *reply, size_t key_length,
-		 void *value)
+		 void *value, struct arrival *arrival)
 {
 	uint64_t offset, generation;
 	int status;
@@ -140,7 +159,7 @@ static int fetch(struct kv_client *client, const struct kv_reply *reply, size_t 
 		return KV_AGAIN;
 	if (status != KV_OK)
 		return status;
-	return read_pieces(client, offset, value, reply->value_length);
+	return read_pieces(client, offset, value, reply->value_length, arrival);
 }
 
 int get_in_pieces(struct kv_client *client, const void *key, size_t key_length, void *value,
@@ -148,6 +167,7 @@ int get_in_pieces(struct kv_client *client, const void *key, size_t key_length, 
 {
 	uint64_t deadline_ns = clock_deadline_ns(client->options.timeout_ms);
 	uint64_t outer_ns = client->deadline_ns;
+	struct arrival arrival = {0};
 	struct kv_reply reply;
 	struct call *call;
 	int status;
@@ -166,9 +186,10 @@ int get_in_pieces(struct kv_client *client, const void *key, size_t key_length, 
 		if (reply.value_length > *length)
 			status = KV_BUFFER_TOO_SMALL;
 		else
-			status = client->link ? fetch(client, &reply, key_length, value) : KV_AGAIN;
+			status = client->link ? fetch(client, &reply, key_length, value, &arrival)
+					      : KV_AGAIN;
 		client_unpin(client, reply.number);
-	} while (status == KV_AGAIN && !clock_passed(deadline_ns));
+	} while (status == KV_AGAIN && !clock_passed(client_later_ns(client, deadline_ns)));
 	client->deadline_ns = outer_ns;
 	client->last_status = status;
 	if (status == KV_OK || status == KV_BUFFER_TOO_SMALL)

@@ -57,8 +57,9 @@
 #define CLIENT_TRANSPORT_SIZE 1200
 #define CLIENT_MAX_TARGETS    20
 /* Calls beside those that the caller submits: our own, and what is needed to start others. */
-#define CLIENT_SPARE	 8u
-#define LINK_MAX_TIME_MS ((uint64_t)1 << 48) /* as an item's expiry */
+#define CLIENT_SPARE	  8u
+#define LINK_MAX_DETACHED 4u
+#define LINK_MAX_TIME_MS  ((uint64_t)1 << 48) /* as an item's expiry */
 
 /* ------------------------------------------------------------------------------------------
  * Targets
@@ -108,6 +109,10 @@ struct link {
 	 * values: from where a put is sent, or to where a get is read. NULL: not now. */
 	bool registers_freely;
 	struct rmr_region *callers_region;
+	size_t callers_length;
+	/* Such regions whose memory the caller has back, while calls that were given up still use
+	 * their copies; NULL: none. */
+	struct rmr_region *detached[LINK_MAX_DETACHED];
 
 	/* What the server lets us reach. */
 	struct kv_welcome welcome;
@@ -206,6 +211,7 @@ struct call {
 	size_t room;
 	void *context; /* of take */
 	struct extent buffer, landing;
+	struct rmr_region *region; /* of the caller's memory, if it is used; compared only */
 	uint64_t deadline_ns;
 	uint64_t sent_ms;    /* on a link that is not mapped */
 	uint64_t sent_ticks; /* on one that is */
@@ -216,6 +222,7 @@ struct call {
 	bool is_direct;	      /* the value goes from or to the caller's own memory */
 	bool is_confirmed;    /* what was read is an item, whatever its checksum */
 	uint64_t push_length; /* room for a push that is known to be needed; 0: not known */
+	uint64_t reached;     /* PUT_PULL: bytes that the server says it has */
 	/* What came of it. */
 	int status;
 	size_t length;
@@ -282,9 +289,11 @@ struct kv_client {
 	struct leftover leftovers[CLIENT_MAX_LEFTOVERS];
 	unsigned leftover_count;
 	uint64_t next_order;
-	uint64_t deadline_ns;	  /* of what is under way, for calls that are part of it; 0: none */
-	unsigned first_free;	  /* where to look for one */
-	unsigned calls_under_way; /* not free */
+	uint64_t deadline_ns; /* of what is under way, for calls that are part of it; 0: none */
+	uint64_t progress_until_ns; /* a part of a long value moved: until then the operation that
+				     * is under way is not given up, whatever its deadline */
+	unsigned first_free;	    /* where to look for one */
+	unsigned calls_under_way;   /* not free */
 	unsigned changes_under_way; /* of these, changing something */
 	unsigned async_under_way;   /* submitted, and their result not polled yet */
 	bool has_held;		    /* posted with RMR_MORE */
@@ -436,6 +445,27 @@ static inline void link_release_spent(struct link *link)
 /* Says that the link is lost; returns KV_DISCONNECTED. */
 int client_lost(struct kv_client *client);
 
+/*
+ * Deadlines. timeout_ms is how long the caller waits without progress. A deadline is that long
+ * after the operation began; each part of a long value that is acknowledged, or has come, moves
+ * progress_until_ns to that long from now, and the later of the two counts. A progress_until_ns of
+ * an operation before does no harm: it lies before the deadline of a call that began later.
+ * So that a connection that is lost again and again does not count as progress, a part counts only
+ * the first time that it moves.
+ */
+void client_progressed(struct kv_client *client);
+
+static inline uint64_t client_later_ns(const struct kv_client *client, uint64_t deadline_ns)
+{
+	return deadline_ns < client->progress_until_ns ? client->progress_until_ns : deadline_ns;
+}
+
+/* When a call is given up. Those that the caller polls for have no parts. */
+static inline uint64_t call_deadline_ns(const struct kv_client *client, const struct call *call)
+{
+	return call->is_async ? call->deadline_ns : client_later_ns(client, call->deadline_ns);
+}
+
 /* wheel.c: takes what has come in; waits up to timeout_ms for the first. */
 void call_turn(struct kv_client *client, int timeout_ms);
 /* The same for one that somebody else has taken in. */
@@ -458,7 +488,7 @@ static inline int client_need_link(struct kv_client *client)
 	if (client->link && !client->link->is_lost)
 		return KV_OK;
 	return client_reach(client, client->deadline_ns
-					    ? client->deadline_ns
+					    ? client_later_ns(client, client->deadline_ns)
 					    : clock_deadline_ns(client->options.timeout_ms));
 }
 
@@ -611,8 +641,12 @@ bool link_register(struct kv_client *client, void *memory, size_t length);
 /* The same for a value that the server READs from there. */
 bool link_offer(struct kv_client *client, const void *value, size_t length,
 		struct rmr_descriptor *descriptor);
-/* When nothing uses it any more. If something does (its time was over) the link is lost. */
+/* The caller gets its memory back. If calls that were given up still use it, they go on with a
+ * copy; if there can be none, as the memory is too long for one or the device cannot do that, the
+ * link is lost. */
 void link_unregister(struct kv_client *client);
+/* A call that uses the region ends: closes it if it is detached and was the last one. */
+void link_leave_region(struct kv_client *client, struct call *call);
 /* Parts of both, for a call; waits until they are free. 0 bytes: none. */
 int call_take_space(struct kv_client *client, struct call *call, uint64_t buffer, uint64_t landing);
 

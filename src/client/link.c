@@ -36,6 +36,8 @@ static void link_close(struct link *link)
 {
 	rmr_conn_close(link->conn); /* and its remotes */
 	rmr_region_close(link->callers_region);
+	for (unsigned i = 0; i < LINK_MAX_DETACHED; i++)
+		rmr_region_close(link->detached[i]);
 	rmr_region_close(link->buffer_region);
 	rmr_region_close(link->slots_region);
 	rmr_arena_close(link->buffer);

@@ -341,7 +341,7 @@ static int update_until_alone(struct kv_client *client, const void *key, size_t 
 		free(value);
 		if (status != KV_EXISTS && status != KV_CAS_FAILED && status != KV_NOT_FOUND)
 			return status;
-	} while (!clock_passed(client->deadline_ns));
+	} while (!clock_passed(client_later_ns(client, client->deadline_ns)));
 	return client_fail(client, KV_TIMEOUT, "others changed it again and again for %d ms",
 			   client->options.timeout_ms);
 }

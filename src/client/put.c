@@ -144,6 +144,8 @@ struct pieces {
 	struct call *begin; /* PUT_BEGIN */
 	uint64_t draft;	    /* its id */
 	uint64_t generation;
+	size_t acknowledged; /* pieces, on this link */
+	size_t furthest;     /* the most that ever were, on any */
 };
 
 static int piece_begin(struct kv_client *client, const struct pieces *pieces, size_t at,
@@ -174,17 +176,29 @@ static int piece_begin(struct kv_client *client, const struct pieces *pieces, si
 	return KV_OK;
 }
 
-static int send_pieces(struct kv_client *client, const struct pieces *pieces,
-		       struct kv_reply *reply)
+static int finish_piece(struct kv_client *client, struct pieces *pieces, struct call *call,
+			struct kv_reply *reply)
+{
+	int status = call_finish(client, call, reply);
+
+	if (status == KV_OK && ++pieces->acknowledged > pieces->furthest) {
+		pieces->furthest = pieces->acknowledged;
+		client_progressed(client);
+	}
+	return status;
+}
+
+static int send_pieces(struct kv_client *client, struct pieces *pieces, struct kv_reply *reply)
 {
 	struct call *calls[PIECES_AT_ONCE] = {0};
 	int status = KV_OK, worst = KV_OK;
 	unsigned slot = 0;
 
+	pieces->acknowledged = 0;
 	/* One at least: even an empty value needs a last piece, which makes the put happen. */
 	for (size_t at = 0; at == 0 || at < pieces->length; at += pieces->piece) {
 		if (calls[slot])
-			status = call_finish(client, calls[slot], reply);
+			status = finish_piece(client, pieces, calls[slot], reply);
 		calls[slot] = NULL;
 		if (worst == KV_OK)
 			worst = status;
@@ -201,7 +215,7 @@ static int send_pieces(struct kv_client *client, const struct pieces *pieces,
 	for (unsigned i = 0; i < PIECES_AT_ONCE; i++, slot = (slot + 1) % PIECES_AT_ONCE) {
 		if (!calls[slot])
 			continue;
-		status = call_finish(client, calls[slot], reply);
+		status = finish_piece(client, pieces, calls[slot], reply);
 		/* If the last one may have been applied, then that is what counts. */
 		if (worst == KV_OK || status == KV_UNKNOWN)
 			worst = status;
@@ -309,7 +323,7 @@ int put_in_pieces(struct kv_client *client, const void *key, size_t key_length, 
 	client->deadline_ns = deadline_ns;
 	do {
 		status = try_pieces(client, key, key_length, options, &pieces, &reply);
-	} while (status == KV_AGAIN && !clock_passed(deadline_ns));
+	} while (status == KV_AGAIN && !clock_passed(client_later_ns(client, deadline_ns)));
 	client->deadline_ns = outer_ns;
 	locations_forget(&client->locations, client_hash(key, key_length));
 	client->last_path = KV_PATH_RENDEZVOUS;
@@ -329,6 +343,44 @@ int put_in_pieces(struct kv_client *client, const void *key, size_t key_length, 
  * Rendezvous by READ
  */
 
+static bool send_cancel(struct kv_client *client, uint32_t id)
+{
+	struct call *call;
+
+	if (call_begin(client, KV_OP_PUT_CANCEL, NULL, 0, false, &call) != KV_OK)
+		return false;
+	call->request.argument = id;
+	call->path = KV_PATH_NONE;
+	if (!client->link || client->link->is_lost || call_ask(client, call) != KV_OK) {
+		call_end(client, call);
+		return false;
+	}
+	call_abandon(client, call);
+	return true;
+}
+
+/* Runs it. If it is given up it is cancelled, too: what this client puts next must not be replaced
+ * by this value when the server has all of it in the end. Requests are carried out in their order,
+ * so that is sure from the moment the cancel is sent. */
+static int run_pull(struct kv_client *client, struct call *call, struct kv_reply *reply)
+{
+	uint64_t generation = call->cookie;
+	uint32_t id;
+	int status = call_run(client, call);
+
+	id = call->request.id;
+	*reply = call->reply;
+	if (call->state == CALL_DONE || !call->was_sent) {
+		call_finish(client, call, NULL);
+		return status;
+	}
+	call_abandon(client, call);
+	if (client->link && !client->link->is_lost && client->link->generation == generation &&
+	    !send_cancel(client, id) && client->link)
+		link_lose(client->link, "a put that was given up could not be cancelled");
+	return status;
+}
+
 /* KV_AGAIN: it cannot be done, and nothing was. */
 static int put_by_pull(struct kv_client *client, const void *key, size_t key_length,
 		       const void *value, size_t value_length, const kv_put_options_t *options,
@@ -337,7 +389,7 @@ static int put_by_pull(struct kv_client *client, const void *key, size_t key_len
 	struct link *link = client->link;
 	uint64_t generation = link->generation;
 	struct rmr_descriptor descriptor;
-	struct kv_reply reply;
+	struct kv_reply reply = {0};
 	struct call *call;
 	int status;
 
@@ -349,6 +401,7 @@ static int put_by_pull(struct kv_client *client, const void *key, size_t key_len
 	status = call_begin(client, KV_OP_PUT_PULL, key, key_length, true, &call);
 	if (status == KV_OK) {
 		put_set_options(&call->request, options);
+		call->request.flags |= KV_TELL;
 		call->request.value_length = sizeof(descriptor);
 		call->request.place = value_length;
 		call->source = &descriptor;
@@ -357,7 +410,8 @@ static int put_by_pull(struct kv_client *client, const void *key, size_t key_len
 		call->cookie = generation;
 		call->path = KV_PATH_RENDEZVOUS;
 		call->round_trips = 1; /* the READ */
-		status = call_finish(client, call, &reply);
+		call->region = client->link ? client->link->callers_region : NULL;
+		status = run_pull(client, call, &reply);
 	}
 	link_unregister(client);
 	locations_forget(&client->locations, client_hash(key, key_length));

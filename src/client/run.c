@@ -58,13 +58,14 @@ int client_reach(struct kv_client *client, uint64_t deadline_ns)
 /* One step of a call that is begun: reaches the server, and starts it. */
 static void start(struct kv_client *client, struct call *call)
 {
-	int status = client_reach(client, call->deadline_ns);
+	uint64_t deadline_ns = call_deadline_ns(client, call);
+	int status = client_reach(client, deadline_ns);
 
 	if (status == KV_OK) {
 		uint64_t outer_ns = client->deadline_ns;
 
 		/* What it needs to be started has no more time than itself. */
-		client->deadline_ns = call->deadline_ns;
+		client->deadline_ns = deadline_ns;
 		status = call->start(client, call);
 		client->deadline_ns = outer_ns;
 		if (status == KV_OK)
@@ -102,7 +103,7 @@ void call_launch(struct kv_client *client, struct call *call)
 int call_run(struct kv_client *client, struct call *call)
 {
 	while (call->state != CALL_DONE) {
-		int left_ms = clock_quick_remaining_ms(call->deadline_ns);
+		int left_ms = clock_quick_remaining_ms(call_deadline_ns(client, call));
 
 		if (!left_ms) {
 			/* An answer that is there counts, though nobody took it in time. */

@@ -63,6 +63,19 @@ static void take_reply(struct kv_client *client, struct call *call,
 		call_done(client, call, call->status);
 }
 
+/* The server READs the value of a put, and tells how far it has come. */
+static void take_progress(struct kv_client *client, struct call *call, const struct kv_reply *reply)
+{
+	if (reply->number <= call->reached || reply->number > call->request.place) {
+		client->link->is_deaf = true;
+		link_lose(client->link, "it tells of progress that cannot be");
+		return;
+	}
+	call->reached = reply->number;
+	if (!call->is_abandoned)
+		client_progressed(client);
+}
+
 static void handle_message(struct kv_client *client, const struct rmr_completion *completion)
 {
 	struct link *link = client->link;
@@ -90,6 +103,10 @@ static void handle_message(struct kv_client *client, const struct rmr_completion
 	if (!call || call->request.id != view.header.id || call->request.op != view.header.op) {
 		link->is_deaf = true;
 		link_lose(link, "a reply to no request of ours");
+		return;
+	}
+	if (view.header.flags & KV_PROGRESS && call->request.op == KV_OP_PUT_PULL) {
+		take_progress(client, call, &view.header);
 		return;
 	}
 	client->by_id[view.header.id % client->id_slots] = NULL;
@@ -161,6 +178,7 @@ static void call_lost(struct kv_client *client, struct call *call, const struct 
 	if (call->state == CALL_FREE || call->state == CALL_DONE)
 		return;
 	call->buffer = call->landing = (struct extent){0};
+	call->region = NULL; /* closed with the link */
 	if (call->is_abandoned) {
 		call_end(client, call);
 		return;

@@ -43,7 +43,7 @@ static enum rmr_status no_such_device(const char *name)
 	return error_set(RMR_NO_DEVICE, "there is no device '%s'; there are:%s", name, text);
 }
 
-/* Every slot but region_free must be there: a provider that lacks one is our bug. */
+/* Every slot that is not optional must be there: a provider that lacks one is our bug. */
 static void check_provider(const struct rmr_provider *p)
 {
 	assert(p->name && p->id && p->device_entry && p->device_init && p->device_fini);

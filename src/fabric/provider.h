@@ -83,6 +83,7 @@ struct rmr_region {
 	size_t length;
 	unsigned rights;
 	struct rmr_arena *arena; /* that address lies in, or NULL */
+	void *copy;		 /* of the memory, once it is detached; or NULL */
 	atomic_int references;
 	atomic_bool closed; /* set before region_fini: operations in hand must fail */
 };
@@ -181,6 +182,11 @@ struct rmr_provider {
 	bool (*region_revoke)(struct rmr_region *region);
 	void (*region_fini)(struct rmr_region *region);
 	void (*region_free)(struct rmr_region *region);
+
+	/* Optional: from now on, for every address of the region, the byte at the same distance
+	 * from the beginning of `copy` is used. Must not return while the memory itself is being
+	 * accessed. Operations keep naming the region's own addresses. Any thread. */
+	void (*region_detach)(struct rmr_region *region, void *copy);
 
 	/* Optional, for devices without RMR_CAP_ATOMIC_CPU: rmr_region_compare_swap, done by the
 	 * adapter. The word is one of the region's. Any thread; waits. */

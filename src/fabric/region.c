@@ -5,8 +5,10 @@
  * them is done; its `closed` flag makes them fail. The same holds for remotes, which belong to
  * one thread and need no atomics.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -90,6 +92,8 @@ void region_drop(struct rmr_region *region)
 		return;
 	if (region->device->provider->region_free)
 		region->device->provider->region_free(region);
+	if (region->copy)
+		munmap(region->copy, region->length);
 	free(region);
 }
 
@@ -101,6 +105,28 @@ enum rmr_status rmr_region_revoke(struct rmr_region *region)
 		return RMR_OK;
 	atomic_store(&region->closed, true);
 	return !provider->region_revoke || provider->region_revoke(region) ? RMR_OK : RMR_AGAIN;
+}
+
+enum rmr_status rmr_region_detach(struct rmr_region *region)
+{
+	const struct rmr_device *device = region->device;
+	void *copy;
+
+	if (region->arena || region->copy)
+		return error_set(RMR_INVALID, "a region %s cannot be detached",
+				 region->arena ? "of an arena" : "that is detached");
+	if (!device->provider->region_detach)
+		return error_set(RMR_UNSUPPORTED, "regions of '%s' cannot be detached",
+				 device->info.name);
+	copy = mmap(NULL, region->length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+		    0);
+	if (copy == MAP_FAILED)
+		return error_errno(RMR_NO_MEMORY, errno, "no memory for a copy of %zu bytes",
+				   region->length);
+	memcpy(copy, region->address, region->length);
+	region->copy = copy;
+	device->provider->region_detach(region, copy);
+	return RMR_OK;
 }
 
 void rmr_region_close(struct rmr_region *region)

@@ -193,6 +193,7 @@ enum kv_request_flag {
 	KV_FINAL = 1 << 1,	/* PUT_PIECE: the last one */
 	KV_CONDITION_SHIFT = 2, /* PUT, PUT_BEGIN, PUT_PULL: two bits, enum kv_condition */
 	KV_GO_BEHIND = 1 << 4,	/* SCAN: the client knows what KV_AMONG means */
+	KV_TELL = 1 << 5,	/* PUT_PULL: the client knows what KV_PROGRESS means */
 };
 
 struct kv_request {
@@ -210,8 +211,9 @@ struct kv_request {
 				* any. SWAP: the number that is expected */
 	uint64_t argument;     /* PUT, PUT_BEGIN, PUT_PULL, EXPIRE: ttl in ms. ADD: delta. SWAP: the
 				* number to set. SCAN: cursor. STATS: which part. UNPIN: handle.
-				* PUT_PIECE, PUT_CANCEL: the id of PUT_BEGIN. LANDING: size. CELLS:
-				* epoch. COUNTS: gets that found a value */
+				* PUT_PIECE, PUT_CANCEL: the id of PUT_BEGIN, or, to cancel it, of
+				* PUT_PULL. LANDING: size. CELLS: epoch. COUNTS: gets that found a
+				* value */
 	uint64_t place;	       /* GET with KV_PUSH: where in our buffer. PUT_PIECE: where in the
 				* value. PUT_PULL: bytes of the value, with which the client's
 				* memory begins. SCAN: how many keys. COUNTS: gets that found
@@ -223,6 +225,8 @@ enum kv_reply_flag {
 	KV_PUSHED = 1 << 1,    /* GET: it is in our buffer */
 	KV_AMONG = 1 << 2,     /* SCAN: more keys lie at the cursor's place. Ask with that cursor
 				* and, as the request's key, the key of the last entry */
+	KV_PROGRESS = 1 << 3,  /* PUT_PULL: this is no answer yet; `number` bytes have come so far,
+				* more than the last time */
 };
 
 struct kv_reply {
@@ -238,7 +242,7 @@ struct kv_reply {
 	uint64_t expires_ms;   /* store time; 0: never */
 	uint64_t offset;       /* of the item in the arena; 0: not told */
 	uint64_t number;       /* ADD: sum. SWAP: what was found. SCAN, STATS: where to go on, 0:
-				* the end. PIN: handle. LANDING: size */
+				* the end. PIN: handle. LANDING: size. KV_PROGRESS: bytes */
 	uint64_t cell;	       /* of a counter; KV_NO_CELL: none */
 };
 

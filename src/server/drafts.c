@@ -11,7 +11,8 @@
  *	PUT_PULL	the server READs the value from the client's memory to where it belongs,
  *			a few pieces at a time, and hashes each when it is there. It is answered
  *			when the last one is. Such a draft cannot be given up while a READ is under
- *			way: only with the connection, which ends the READs.
+ *			way: one that is cancelled posts no more of them, and ends with the last
+ *			that is under way.
  */
 #include <string.h>
 
@@ -21,13 +22,14 @@
 
 /* Short enough that it is still in the cache when it is hashed. */
 #define PULL_PIECE 131072u
+/* While it pulls the server tells the client this often how far it has come: the client gives up
+ * when it hears of no progress for its timeout. */
+#define PROGRESS_MS 20u
 
-/* One that the client sends pieces of. */
 static struct draft *find_draft(struct session *session, uint64_t id)
 {
 	for (unsigned i = 0; i < SERVER_MAX_DRAFTS; i++) {
-		if (session->drafts[i].draft.item && session->drafts[i].id == id &&
-		    !session->drafts[i].source)
+		if (session->drafts[i].draft.item && session->drafts[i].id == id)
 			return &session->drafts[i];
 	}
 	return NULL;
@@ -78,7 +80,9 @@ static struct draft *begin(struct exchange *exchange, uint64_t value_length)
 	draft->id = header->id;
 	draft->received = draft->asked = 0;
 	draft->source = NULL;
-	draft->last_ms = exchange->worker->now_ms;
+	draft->is_cancelled = false;
+	draft->is_told = header->flags & KV_TELL;
+	draft->last_ms = draft->told_ms = exchange->worker->now_ms;
 	counter_add(&exchange->worker->counters.drafts, 1);
 	return draft;
 }
@@ -119,7 +123,7 @@ void operation_put_piece(struct exchange *exchange)
 	const struct kv_request *header = &exchange->view.header;
 	struct draft *draft = find_draft(exchange->session, header->argument);
 
-	if (!draft) {
+	if (!draft || draft->source) {
 		exchange_fail(exchange, KV_INVALID, "a piece of no put");
 		return;
 	}
@@ -146,7 +150,10 @@ void operation_put_cancel(struct exchange *exchange)
 		exchange_fail(exchange, KV_INVALID, "no such put is under way");
 		return;
 	}
-	give_up(exchange->session, draft);
+	if (draft->source)
+		draft->is_cancelled = true; /* answered when the READs under way are done */
+	else
+		give_up(exchange->session, draft);
 }
 
 /* ------------------------------------------------------------------------------------------
@@ -223,6 +230,25 @@ void operation_put_pull(struct exchange *exchange)
 	pull(exchange->session, draft);
 }
 
+/* Tells the client how much has come, if it was not told lately, and there is plenty of room for
+ * answers. */
+static void tell_progress(struct session *session, struct draft *draft)
+{
+	uint64_t now_ms = session->worker->now_ms;
+	struct exchange exchange;
+
+	if (!draft->is_told || now_ms < draft->told_ms + PROGRESS_MS ||
+	    reply_pool_is_low(&session->queue->pool) ||
+	    session->sequence - session->completed >= session->limit / 2)
+		return;
+	draft->told_ms = now_ms;
+	if (!exchange_resume(&exchange, session, KV_OP_PUT_PULL, draft->id))
+		return;
+	exchange.reply->flags = KV_PROGRESS;
+	exchange.reply->number = draft->received;
+	exchange_send(&exchange);
+}
+
 bool drafts_are_pulled(const struct session *session)
 {
 	for (unsigned i = 0; i < SERVER_MAX_DRAFTS; i++) {
@@ -248,15 +274,23 @@ void draft_arrived(struct session *session, uint64_t number)
 	draft->received += piece;
 	draft->last_ms = session->last_ms = session->worker->now_ms;
 	counter_add(&session->worker->counters.bytes_in, (int64_t)piece);
-	if (draft->received < draft->draft.value_length) {
-		pull(session, draft);
+	if (draft->is_cancelled ? draft->received < draft->asked
+				: draft->received < draft->draft.value_length) {
+		if (!draft->is_cancelled)
+			pull(session, draft);
+		tell_progress(session, draft);
 		return;
 	}
 	rmr_remote_close(draft->source);
 	draft->source = NULL;
 	if (!exchange_resume(&exchange, session, KV_OP_PUT_PULL, draft->id))
 		return;
-	commit(&exchange, draft);
+	if (draft->is_cancelled) {
+		give_up(session, draft);
+		exchange_fail(&exchange, KV_CANCELED, "cancelled by the client");
+	} else {
+		commit(&exchange, draft);
+	}
 	exchange_send(&exchange);
 }
 

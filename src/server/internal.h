@@ -247,6 +247,9 @@ struct draft {
 	struct rmr_remote *source; /* the client's memory; NULL: the client sends pieces */
 	uint64_t asked;		   /* bytes for which READs are posted */
 	uint64_t last_ms;	   /* when something of it came; store time */
+	bool is_told;		   /* the client wants to know how much has come */
+	uint64_t told_ms;	   /* when it was told */
+	bool is_cancelled;	   /* no more is read; ends when the READs under way are done */
 };
 
 struct session {

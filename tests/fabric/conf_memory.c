@@ -223,6 +223,98 @@ static void test_plain_pointer(void)
 	pair_close(&puppet, &node);
 }
 
+static bool can_detach(struct rmr_device *device)
+{
+	struct rmr_region *region;
+	enum rmr_status status;
+	uint8_t plain[64];
+
+	CHECK_OK(rmr_region_open(device, plain, sizeof(plain), RMR_READ, &region));
+	status = rmr_region_detach(region);
+	CHECK(status == RMR_OK || status == RMR_UNSUPPORTED);
+	if (status == RMR_OK)
+		CHECK_STATUS(rmr_region_detach(region), RMR_INVALID);
+	rmr_region_close(region);
+	return status == RMR_OK;
+}
+
+/* The peer's memory is its own again; operations under way, and later ones, use a copy. */
+static void test_detach(void)
+{
+	struct pair_options options = {.test.size = 2 * MIB,
+				       .puppet = {.kind = MEMORY_PLAIN, .size = MIB}};
+	struct puppet puppet;
+	struct rmr_work work;
+	struct node node;
+	int i;
+
+	pair_open(&puppet, &node, &options);
+	if (!can_detach(node.device)) {
+		pair_close(&puppet, &node);
+		TEST_SKIP("this device cannot detach regions");
+	}
+	puppet_fill(&puppet, 0, MIB, 5);
+	for (i = 0; i < 16; i++) {
+		work = work_of(&node, RMR_OP_READ, (size_t)i * 64 * KIB, 64 * KIB,
+			       (size_t)i * 64 * KIB);
+		node_post(&node, &work);
+	}
+	puppet_detach_region(&puppet);
+	puppet_set(&puppet, 0, MIB, 0xcc);
+	for (i = 0; i < 16; i++)
+		CHECK_EQ(node_next(&node).status, RMR_OK);
+	pattern_check(node.memory.base, MIB, 5, "READs posted before");
+	memset(node.memory.base, 0, MIB);
+	work = work_of(&node, RMR_OP_READ, 0, MIB, 0);
+	node_do(&node, &work);
+	pattern_check(node.memory.base, MIB, 5, "a READ posted afterwards");
+	memset(node.memory.base, 0x77, MIB);
+	work = work_of(&node, RMR_OP_WRITE, 0, MIB, 0);
+	node_do(&node, &work);
+	puppet_check_guard(&puppet, 0, MIB, 0xcc);
+	pair_close(&puppet, &node);
+}
+
+/* The same for the local side: what is read lands in the copy, what is written comes from it. */
+static void test_detach_own(void)
+{
+	struct pair_options options = {.test = {.kind = MEMORY_PLAIN, .size = MIB},
+				       .puppet.size = 2 * MIB};
+	struct rmr_region *region;
+	struct puppet puppet;
+	struct rmr_work work;
+	struct node node;
+	uint8_t *plain = malloc(2 * MIB);
+
+	pair_open(&puppet, &node, &options);
+	if (!can_detach(node.device)) {
+		pair_close(&puppet, &node);
+		TEST_SKIP("this device cannot detach regions");
+	}
+	CHECK(plain != NULL);
+	CHECK_OK(rmr_region_open(node.device, plain, 2 * MIB, 0, &region));
+	puppet_fill(&puppet, 0, MIB, 5);
+	puppet_set(&puppet, MIB, MIB, 0);
+	pattern_fill(plain + MIB, MIB, 6);
+	work = work_of(&node, RMR_OP_WRITE, 0, MIB, MIB);
+	work.local = plain + MIB;
+	work.region = region;
+	node_post(&node, &work);
+	work = work_of(&node, RMR_OP_READ, 0, MIB, 0);
+	work.local = plain;
+	work.region = region;
+	node_post(&node, &work);
+	CHECK_OK(rmr_region_detach(region));
+	memset(plain, 0xcc, 2 * MIB);
+	CHECK_EQ(node_next(&node).status, RMR_OK);
+	CHECK_EQ(node_next(&node).status, RMR_OK);
+	guard_check(plain, 2 * MIB, 0xcc, "memory that was detached");
+	puppet_check(&puppet, MIB, MIB, 6);
+	rmr_region_close(region);
+	free(plain);
+	pair_close(&puppet, &node);
+}
+
 const struct test memory_tests[] = {
 	{"memory_arena", test_arena},
 	{"memory_prefault", test_prefault},
@@ -230,5 +322,7 @@ const struct test memory_tests[] = {
 	{"memory_region_count", test_region_count},
 	{"memory_middle_of_an_arena", test_middle},
 	{"memory_plain_is_not_mapped", test_plain_pointer},
+	{"memory_detach", test_detach},
+	{"memory_detach_own", test_detach_own},
 	{NULL},
 };

@@ -21,6 +21,7 @@ enum verb {
 	VERB_SINK,
 	VERB_DISCARD,
 	VERB_CLOSE_REGION,
+	VERB_DETACH_REGION,
 	VERB_OPEN_REGION,
 	VERB_CLOSE_CONN,
 	VERB_DROP,
@@ -187,6 +188,9 @@ static void obey(struct node *node, struct command *command)
 	case VERB_CLOSE_REGION:
 		rmr_region_close(node->memory.region);
 		node->memory.region = NULL;
+		break;
+	case VERB_DETACH_REGION:
+		CHECK_OK(rmr_region_detach(node->memory.region));
 		break;
 	case VERB_OPEN_REGION:
 		CHECK_OK(rmr_region_open(node->device, node->memory.base, node->memory.size,
@@ -375,6 +379,11 @@ void puppet_send(struct puppet *puppet, int conn, size_t length, uint64_t seed)
 void puppet_close_region(struct puppet *puppet)
 {
 	ask(puppet, (struct command){.verb = VERB_CLOSE_REGION});
+}
+
+void puppet_detach_region(struct puppet *puppet)
+{
+	ask(puppet, (struct command){.verb = VERB_DETACH_REGION});
 }
 
 void puppet_open_region(struct puppet *puppet)

@@ -68,6 +68,7 @@ void puppet_discard(struct puppet *puppet, int count);
 void puppet_expect_silence(struct puppet *puppet, int milliseconds);
 void puppet_send(struct puppet *puppet, int conn, size_t length, uint64_t seed);
 void puppet_close_region(struct puppet *puppet);
+void puppet_detach_region(struct puppet *puppet);
 /* A new one over the same memory, that nobody is told of. */
 void puppet_open_region(struct puppet *puppet);
 void puppet_close_conn(struct puppet *puppet, int conn);

@@ -135,7 +135,7 @@ static void take_atomic(struct tcp_conn *conn, const struct frame *frame)
 		conn_fail_at(conn, frame->sequence, RMR_ACCESS);
 		return;
 	}
-	memcpy(work->local, &frame->value, sizeof(frame->value));
+	memcpy(region_now(work->local_slot, work->local), &frame->value, sizeof(frame->value));
 	region_leave(work->local_slot);
 	conn->answered = frame->sequence + 1;
 	complete_done(conn);

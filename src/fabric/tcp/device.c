@@ -97,6 +97,7 @@ const struct rmr_provider tcp_provider = {
 	.device_fini = tcp_device_end,
 	.region_init = tcp_region_init,
 	.region_fini = tcp_region_fini,
+	.region_detach = tcp_region_detach,
 	.region_export = tcp_region_export,
 	.remote_init = tcp_remote_init,
 	.remote_fini = tcp_remote_fini,

@@ -106,7 +106,7 @@ static bool copy_payload(uint8_t *to, const struct tcp_work *work)
 	}
 	if (!region_enter(work->local_slot, work->local_key))
 		return false;
-	memcpy(to, from, work->length);
+	memcpy(to, work->stash ? from : region_now(work->local_slot, from), work->length);
 	region_leave(work->local_slot);
 	return true;
 }

@@ -92,6 +92,12 @@ static bool enter_destination(struct tcp_conn *conn)
 	return false;
 }
 
+/* Once inside: where the next byte goes. */
+static uint8_t *destination(const struct tcp_receive *receive)
+{
+	return receive->slot ? region_now(receive->slot, receive->to) : receive->to;
+}
+
 static void leave_destination(struct tcp_conn *conn)
 {
 	if (conn->receive.slot)
@@ -116,7 +122,7 @@ static size_t take_payload(struct tcp_conn *conn, const uint8_t *from, size_t av
 
 	if (!enter_destination(conn))
 		return 0;
-	memcpy(receive->to, from, count);
+	memcpy(destination(receive), from, count);
 	leave_destination(conn);
 	payload_advance(conn, count);
 	return count;
@@ -172,7 +178,7 @@ static ssize_t receive_bytes(struct tcp_conn *conn, size_t *direct, size_t *want
 		return socket_recv(conn->fd, scratch + receive->carried, *wanted);
 	}
 	*direct = receive->rest < TCP_DIRECT_MAX ? (size_t)receive->rest : TCP_DIRECT_MAX;
-	vectors[0] = (struct iovec){.iov_base = receive->to, .iov_len = *direct};
+	vectors[0] = (struct iovec){.iov_len = *direct};
 	vectors[1] = (struct iovec){.iov_base = scratch, .iov_len = TCP_SCRATCH_BYTES};
 	/* Behind a long payload comes, as likely as not, another one: take in little more than its
 	 * header, so that little has to be copied. */
@@ -182,10 +188,11 @@ static ssize_t receive_bytes(struct tcp_conn *conn, size_t *direct, size_t *want
 		errno = EAGAIN;
 		return -1;
 	}
+	vectors[0].iov_base = destination(receive);
 	/* Far from its end the payload alone is asked for, which is the cheaper call. */
 	if (receive->rest > TCP_DIRECT_ALONE) {
 		*wanted = *direct;
-		got = socket_recv(conn->fd, receive->to, *direct);
+		got = socket_recv(conn->fd, vectors[0].iov_base, *direct);
 	} else {
 		*wanted = *direct + vectors[1].iov_len;
 		got = readv(conn->fd, vectors, 2);

@@ -73,6 +73,8 @@ enum rmr_status tcp_region_init(struct rmr_region *base)
 	slot->address = base->address;
 	slot->length = base->length;
 	slot->rights = base->rights;
+	/* Relaxed: the key, which is stored last, lets in those who read it. */
+	atomic_store_explicit(&slot->shift, 0, memory_order_relaxed);
 	region->slot = slot;
 	region->index = (uint16_t)(slot - table->slots);
 	/* The key opens the slot; see region_enter. */
@@ -101,20 +103,34 @@ void region_free(struct tcp_region *region)
 	pthread_mutex_unlock(&table->lock);
 }
 
-void tcp_region_fini(struct rmr_region *base)
+/* Returns when everybody who was inside has left: none stays for longer than one non-blocking
+ * system call. */
+static void wait_until_unused(const struct tcp_region *region)
 {
-	struct tcp_region *region = (struct tcp_region *)base;
-	unsigned rounds = 0;
-
-	/* Nobody stays inside for longer than one non-blocking system call, and who comes in now
-	 * turns back at once. */
-	region_shut(region);
-	while (region_is_used(region)) {
-		if (++rounds < 64)
+	for (unsigned rounds = 0; region_is_used(region); rounds++) {
+		if (rounds < 64)
 			cpu_relax();
 		else
 			sched_yield();
 	}
+}
+
+void tcp_region_detach(struct rmr_region *base, void *copy)
+{
+	struct tcp_region *region = (struct tcp_region *)base;
+
+	/* Who comes in from now on uses the copy: see region_now. */
+	atomic_store_explicit(&region->slot->shift, (uintptr_t)copy - (uintptr_t)base->address,
+			      memory_order_seq_cst);
+	wait_until_unused(region);
+}
+
+void tcp_region_fini(struct rmr_region *base)
+{
+	struct tcp_region *region = (struct tcp_region *)base;
+
+	region_shut(region); /* who comes in now turns back at once */
+	wait_until_unused(region);
 	region_free(region);
 }
 

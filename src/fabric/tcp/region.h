@@ -12,8 +12,9 @@
  *
  * Closing sets the key to 0 and waits until nobody is inside. Since slots are never freed,
  * nothing has to be counted for operations that take long: they keep slot and key, and enter
- * again for each piece. Only what is in the hands of a library of others pins a region for longer
- * (region_pin).
+ * again for each piece. Detaching moves the region to a copy, under those that hold addresses of
+ * it: these are names, and region_now() tells where the byte is. Only what is in the hands of a
+ * library of others pins a region for longer (region_pin).
  *
  * That key stays in this process. A peer names a region by a key that is derived from it and from
  * the secret of the peer's connection (key_derive), so the key holds on that connection only;
@@ -33,6 +34,7 @@ struct region_slot {
 	unsigned rights;
 	uint8_t *address;
 	size_t length;
+	_Atomic uintptr_t shift; /* from an address of the region to where the byte is now */
 };
 
 struct region_table {
@@ -60,6 +62,7 @@ void region_table_fini(struct region_table *table);
 
 enum rmr_status tcp_region_init(struct rmr_region *region);
 void tcp_region_fini(struct rmr_region *region);
+void tcp_region_detach(struct rmr_region *region, void *copy);
 /* The three steps of it: from now on nobody gets in; is somebody still inside; the end. */
 void region_shut(struct tcp_region *region);
 bool region_is_used(const struct tcp_region *region);
@@ -154,6 +157,16 @@ static inline bool region_pin(struct region_slot *slot, uint64_t key)
 static inline void region_unpin(struct region_slot *slot)
 {
 	atomic_fetch_sub_explicit(&slot->active, 1, memory_order_release);
+}
+
+/* Once inside: where the byte at this address of the region is now; valid until region_leave.
+ *
+ * Sequentially consistent, for the same argument as region_enter: we count ourselves in, then look
+ * at the shift; who detaches stores the shift, then looks at the count. */
+static inline uint8_t *region_now(const struct region_slot *slot, const uint8_t *address)
+{
+	return (uint8_t *)((uintptr_t)address +
+			   atomic_load_explicit(&slot->shift, memory_order_seq_cst));
 }
 
 /* Once inside: do offset and length lie in the region, and does it grant the rights? */

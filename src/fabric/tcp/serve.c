@@ -106,7 +106,8 @@ static void serve_read(struct tcp_conn *conn, const struct frame *frame)
 		return;
 	to = answer_room(conn, frame->length);
 	if (to)
-		memcpy(to + FRAME_HEADER_MIN, slot->address + frame->offset, frame->length);
+		memcpy(to + FRAME_HEADER_MIN, region_now(slot, slot->address + frame->offset),
+		       frame->length);
 	region_leave(slot);
 	if (to)
 		commit_answer(conn, to, FRAME_READ_DATA, frame->sequence, frame->length,
@@ -168,7 +169,7 @@ static void serve_atomic(struct tcp_conn *conn, const struct frame *frame)
 		conn_refuse(conn, frame->sequence, RMR_ACCESS);
 		return;
 	}
-	old = run_atomic((uint64_t *)(slot->address + frame->offset), frame);
+	old = run_atomic((uint64_t *)region_now(slot, slot->address + frame->offset), frame);
 	region_leave(slot);
 	to = answer_room(conn, 0);
 	if (to)
@@ -270,7 +271,7 @@ static bool encode_response(struct tcp_conn *conn, const struct tcp_response *re
 		if (!region_enter(response->slot, response->key))
 			return refuse_response(conn, response);
 		from = response->slot->address + response->offset;
-		memcpy(to + FRAME_HEADER_MIN, from, copied);
+		memcpy(to + FRAME_HEADER_MIN, region_now(response->slot, from), copied);
 		region_leave(response->slot);
 		commit_answer(conn, to, response->op, response->sequence, response->length, copied);
 		if (response->length > copied)

@@ -164,6 +164,8 @@ static uint32_t enter_segments(struct tcp_segment *segments, uint32_t count, str
 			return i;
 		vectors[i] = (struct iovec){.iov_base = (void *)(uintptr_t)segments[i].data,
 					    .iov_len = segments[i].length};
+		if (segments[i].slot)
+			vectors[i].iov_base = region_now(segments[i].slot, segments[i].data);
 	}
 	return count;
 }
