@@ -61,6 +61,7 @@ typedef struct kv_server_options {
 	const char *node_id;  /* its name in the figures, of at most 63 letters; default: none */
 	unsigned workers;     /* threads; default: half the cores, at least 1 */
 	uint32_t max_clients; /* default 4096 */
+	uint32_t max_clients_per_peer; /* of one address, or by shm one user; default: any number */
 	uint32_t window;      /* requests under way of one client; default 64, at most 1024 */
 	uint32_t eager_limit; /* key and value of a request in one message; default 8192 */
 	uint32_t

@@ -138,19 +138,22 @@ __attribute__((constructor)) static void read_environment(void)
 
 bool log_limit_pass(struct log_limit *limit)
 {
-	uint64_t second = clock_now_ns() / 1000000000u;
-	uint64_t before = atomic_load_explicit(&limit->second, memory_order_relaxed);
+	uint64_t now = clock_now_ns();
+	uint64_t before = atomic_load_explicit(&limit->begin_ns, memory_order_relaxed);
+	unsigned count;
 
-	/* Relaxed throughout: a line more or less when a second ends does no harm. */
-	if (before != second &&
-	    atomic_compare_exchange_strong_explicit(&limit->second, &before, second,
+	/* Relaxed throughout: a line more or less when a period ends does no harm. */
+	if ((before == 0 || now - before >= LOG_LIMIT_SECONDS * UINT64_C(1000000000)) &&
+	    atomic_compare_exchange_strong_explicit(&limit->begin_ns, &before, now,
 						    memory_order_relaxed, memory_order_relaxed)) {
-		unsigned count = atomic_exchange_explicit(&limit->count, 0, memory_order_relaxed);
-
-		if (count > LOG_LIMIT_PER_SECOND)
+		count = atomic_exchange_explicit(&limit->count, 0, memory_order_relaxed);
+		if (count > LOG_LIMIT_LINES)
 			log_write(LOG_LEVEL_WARN, "(%u more like the next one were left out)",
-				  count - LOG_LIMIT_PER_SECOND);
+				  count - LOG_LIMIT_LINES);
 	}
-	return atomic_fetch_add_explicit(&limit->count, 1, memory_order_relaxed) <
-	       LOG_LIMIT_PER_SECOND;
+	count = atomic_fetch_add_explicit(&limit->count, 1, memory_order_relaxed);
+	if (count == LOG_LIMIT_LINES)
+		log_write(LOG_LEVEL_WARN, "(more like this are left out for %d s)",
+			  LOG_LIMIT_SECONDS);
+	return count < LOG_LIMIT_LINES;
 }

@@ -54,8 +54,8 @@ static inline bool log_enabled(enum log_level level)
 #define log_debug(...) log_at(LOG_LEVEL_DEBUG, __VA_ARGS__)
 #define log_trace(...) log_at(LOG_LEVEL_TRACE, __VA_ARGS__)
 
-/* For what a peer can cause: at most LOG_LIMIT_PER_SECOND lines a second from each place where it
- * stands, and then how many more there were. */
+/* For what a peer can cause: from each place where it stands at most LOG_LIMIT_LINES lines in
+ * LOG_LIMIT_SECONDS, then one that says so; and before the next one how many were left out. */
 #define log_warn_limited(...)                                                                      \
 	do {                                                                                       \
 		static struct log_limit limit;                                                     \
@@ -63,14 +63,15 @@ static inline bool log_enabled(enum log_level level)
 			log_write(LOG_LEVEL_WARN, __VA_ARGS__);                                    \
 	} while (0)
 
-#define LOG_LIMIT_PER_SECOND 10
+#define LOG_LIMIT_LINES	  3
+#define LOG_LIMIT_SECONDS 10
 
 struct log_limit {
-	_Atomic uint64_t second;
+	_Atomic uint64_t begin_ns; /* of the period; 0: none has begun */
 	atomic_uint count;
 };
 
-/* May this place log now? Also tells, at most once a second, what was left out. */
+/* May this place log now? Also tells what was left out. */
 bool log_limit_pass(struct log_limit *limit);
 
 /* Receives one message, without prefix and newline, cut at a fixed length. */

@@ -448,7 +448,10 @@ static void get_take(struct kv_client *client, struct call *call, const struct k
 	if (call->status == KV_BUFFER_TOO_SMALL && reply->value_length <= call->room) {
 		/* Ours was too small, not the caller's. */
 		extents_give(&client->link->buffer_space, &call->buffer);
-		if (reply->value_length > client->options.buffer_size) {
+		/* Or the server pushes no value of that length, or no more for now. */
+		if (reply->value_length > client->options.buffer_size ||
+		    (call->request.flags & KV_PUSH &&
+		     reply->value_length <= call->request.value_length)) {
 			call_done(client, call, CALL_TOO_LONG);
 			return;
 		}

@@ -5,12 +5,14 @@
  */
 #include <string.h>
 #include <sys/param.h>
+#include <unistd.h>
 
 #include "client/internal.h"
 #include "store/item.h"
 
 #define PIECES_AT_ONCE 4u
 #define MAX_PIECE      ((size_t)1 << 20)
+#define BUSY_US	       1000
 
 void client_unpin(struct kv_client *client, uint64_t handle)
 {
@@ -181,6 +183,12 @@ int get_in_pieces(struct kv_client *client, const void *key, size_t key_length, 
 			break;
 		call->path = KV_PATH_NONE;
 		status = call_finish(client, call, &reply);
+		if (status == KV_BUSY && !clock_passed(deadline_ns)) {
+			/* Others hold views of as much as may be held, for a moment. */
+			usleep(BUSY_US);
+			status = KV_AGAIN;
+			continue;
+		}
 		if (status != KV_OK)
 			break;
 		if (reply.value_length > *length)

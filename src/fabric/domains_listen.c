@@ -257,7 +257,7 @@ static enum rmr_status take_caller(struct rmr_domains_listener *listener, int do
 	if (link->arrived == link->count)
 		return offer(link, lane, caller, out);
 	if (accept_lane(lane, caller, &listener->terms, NULL, 0) != RMR_OK) {
-		log_warn("a caller is lost: %s", rmr_error_message());
+		log_warn_limited("a caller is lost: %s", rmr_error_message());
 		link_destroy(link);
 	}
 	return RMR_AGAIN;

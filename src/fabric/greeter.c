@@ -263,9 +263,10 @@ static void accept_callers(struct greeter *greeter)
 					    sizeof(pending->peer));
 		} else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
 			   errno == ENOMEM) {
-			log_warn("%s: cannot take a caller at %s: %s; raise the limit (ulimit -n)",
-				 greeter->language->name, greeter->listener->address,
-				 strerror(errno));
+			log_warn_limited(
+				"%s: cannot take a caller at %s: %s; raise the limit (ulimit -n)",
+				greeter->language->name, greeter->listener->address,
+				strerror(errno));
 			watch_socket(greeter, false);
 			greeter->resume_ns = clock_now_ns() + PAUSE_NS;
 			return;

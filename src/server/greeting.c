@@ -4,6 +4,7 @@
  * memory, but has no cells and changes nothing. WELCOME waits until older sessions of the same
  * client have ended (identity.c).
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -126,6 +127,15 @@ void greeting_welcome(struct session *session)
 		.max_pins = server->options.max_pins,
 	};
 
+	if (!session_admit(session)) {
+		char text[128];
+
+		snprintf(text, sizeof(text), KV_TOO_MANY_CLIENTS ": the server takes %u",
+			 server->options.max_clients);
+		counter_add(&session->worker->counters.refused, 1);
+		session_leave(session, KV_BUSY, text);
+		return;
+	}
 	session->capabilities = writes ? KV_CAN_WRITE : 0;
 	/* Through shared memory the server would read with its own hands, and could be held up for
 	 * ever by memory whose pages somebody else has to fill in. By verbs nobody asks for it, as

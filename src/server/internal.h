@@ -184,6 +184,7 @@ struct worker {
 	uint32_t epoch;		 /* of the cells; read before anything is looked up */
 	uint64_t now_ms;	 /* store time */
 	struct session *touched; /* have something to be flushed */
+	uint64_t turn_pushed;	 /* bytes that were pushed in this batch */
 	bool is_alone;		 /* the request in hand came alone: its reply leaves at once */
 	struct session *over;	 /* to be closed at the end of the batch */
 	uint64_t next_check_ns;
@@ -259,6 +260,7 @@ struct session {
 	struct server_queue *queue;
 	enum session_state state;
 	bool is_touched;
+	bool is_client; /* it was welcome, and counts as a client; else as a stranger */
 	uint32_t capabilities;
 	uint32_t next_id;
 	uint32_t limit;	    /* sequence - completed */
@@ -309,8 +311,16 @@ struct session {
 	unsigned pushes; /* under way */
 	struct pin *pins;
 	uint32_t pin_capacity, pin_count;
+	uint64_t pinned_bytes;
 	struct draft drafts[SERVER_MAX_DRAFTS];
 };
+
+/* Connections that have not proved themselves: no more are taken until one is welcome or ended.
+ * While there are as many, each has less time. */
+#define SERVER_MAX_STRANGERS 256u
+
+/* Counts the session among the clients. False: there are too many. */
+bool session_admit(struct session *session);
 
 /* Accepts, or turns down and frees. */
 void session_open(struct session *session, struct worker *worker);
@@ -443,6 +453,8 @@ void landing_release(struct session *session);
 void operation_pin(struct exchange *exchange);
 void operation_unpin(struct exchange *exchange);
 void pins_release(struct session *session);
+/* Whether a client by the network holds views that others need, and has been silent for long. */
+bool pins_are_overdue(const struct session *session, uint64_t now_ms);
 
 /* drafts.c */
 void operation_put_begin(struct exchange *exchange);
@@ -514,9 +526,12 @@ struct kv_server {
 	int stop_fd;	  /* eventfd: the acceptor ends */
 	int keep_stop_fd; /* and the housekeeper */
 
-	atomic_uint clients;
+	atomic_uint clients;		  /* that were welcome */
+	atomic_uint strangers;		  /* connected, and not yet welcome */
 	_Atomic uint64_t clients_refused; /* by the acceptor */
 	_Atomic size_t landing_used;
+	_Atomic uint64_t pinned_bytes;	    /* of all clients */
+	_Atomic uint64_t pins_wanted_ms;    /* when a pin was last refused for them; 0: never */
 	_Atomic uint64_t landing_wanted_ms; /* when somebody last got none; store time, 0: never */
 
 	/* Cells of counters that are gone: see housekeeper.c. */

@@ -11,6 +11,8 @@
 
 #define SCAN_MOST   1024u
 #define COUNTS_MOST (INT64_C(1) << 32)
+/* Bytes that are pushed for one batch of requests: by shm the worker copies them itself. */
+#define PUSH_MOST (32u << 20)
 
 static void finish(struct exchange *exchange, enum store_status status,
 		   const struct store_info *info)
@@ -79,6 +81,7 @@ static void push(struct exchange *exchange, const struct store_view *view)
 	exchange->buffer->view = *view;
 	exchange->reply->flags = KV_PUSHED;
 	exchange_describe(exchange, &view->info);
+	exchange->worker->turn_pushed += view->length;
 	counter_add(&exchange->worker->counters.pushes, 1);
 	counter_add(&exchange->worker->counters.pushed_bytes, (int64_t)view->length);
 	if (!post_push(session, view, exchange->view.header.place))
@@ -126,6 +129,9 @@ static void get_long(struct exchange *exchange, const struct store_info *info)
 	} else if (view.length <= inline_room(exchange)) {
 		memcpy(exchange->value, view.value, view.length);
 		give_value(exchange, &view.info);
+	} else if (view.length + exchange->worker->turn_pushed > PUSH_MOST) {
+		/* Others wait meanwhile. The client can READ by itself. */
+		too_small(exchange, &view.info);
 	} else if (!fits_buffer(exchange, view.length)) {
 		exchange_fail(exchange, KV_INVALID, "the value does not fit at that place");
 	} else {

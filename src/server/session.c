@@ -20,6 +20,7 @@
 #include "server/internal.h"
 
 #define GREETING_MS    5000
+#define CROWDED_MS     2000 /* the same while there are as many strangers as are taken */
 #define LAST_WORDS_MS  1000
 #define LEAVING_MS     1000  /* to leave our memory, for a client that is over */
 #define FORGET_MS      10000 /* to forget the cells of an older epoch */
@@ -31,8 +32,26 @@ static void session_free(struct session *session)
 	struct kv_server *server = session->worker->server;
 
 	atomic_fetch_sub_explicit(&session->worker->session_count, 1, memory_order_relaxed);
-	atomic_fetch_sub_explicit(&server->clients, 1, memory_order_relaxed);
+	/* Relaxed: only the numbers count. */
+	atomic_fetch_sub_explicit(session->is_client ? &server->clients : &server->strangers, 1,
+				  memory_order_relaxed);
 	free(session);
+}
+
+bool session_admit(struct session *session)
+{
+	struct kv_server *server = session->worker->server;
+
+	/* Relaxed: only the numbers count. Added first, so that two workers never both take the
+	 * last place. */
+	if (atomic_fetch_add_explicit(&server->clients, 1, memory_order_relaxed) >=
+	    server->options.max_clients) {
+		atomic_fetch_sub_explicit(&server->clients, 1, memory_order_relaxed);
+		return false;
+	}
+	atomic_fetch_sub_explicit(&server->strangers, 1, memory_order_relaxed);
+	session->is_client = true;
+	return true;
 }
 
 void session_refuse(struct session *session, const char *reason)
@@ -54,7 +73,6 @@ void session_open(struct session *session, struct worker *worker)
 	struct rmr_conn_info info;
 
 	session->queue = queue;
-	snprintf(session->peer, sizeof(session->peer), "%s", rmr_request_peer(session->request));
 	if (rmr_accept(session->request, queue->queue, &conn_options, &session->conn) != RMR_OK) {
 		log_warn_limited("%s: %s", session->peer, error_chain());
 		session_free(session);
@@ -392,6 +410,14 @@ static bool holds_landing(const struct session *session, uint64_t now_ms)
 	       !drafts_are_pulled(session);
 }
 
+/* By how much the greeting has to be faster than usual. */
+static uint64_t hurry_ns(struct kv_server *server)
+{
+	return atomic_load_explicit(&server->strangers, memory_order_relaxed) < SERVER_MAX_STRANGERS
+		       ? 0
+		       : (GREETING_MS - CROWDED_MS) * 1000000ull;
+}
+
 bool session_check(struct session *session, uint64_t now_ns)
 {
 	struct kv_server *server = session->worker->server;
@@ -400,7 +426,7 @@ bool session_check(struct session *session, uint64_t now_ns)
 	switch (session->state) {
 	case SESSION_HELLO:
 	case SESSION_PROOF:
-		if (now_ns >= session->deadline_ns) {
+		if (now_ns + hurry_ns(server) >= session->deadline_ns) {
 			log_warn_limited("%s: did not introduce itself in time", session->peer);
 			counter_add(&session->worker->counters.timeouts, 1);
 			session_leave(session, KV_TIMEOUT, "the greeting took too long");
@@ -424,6 +450,11 @@ bool session_check(struct session *session, uint64_t now_ns)
 			counter_add(&session->worker->counters.timeouts, 1);
 			session_leave(session, KV_BUSY,
 				      "was silent while counters had to be given to others");
+		} else if (pins_are_overdue(session, now_ms)) {
+			counter_add(&session->worker->counters.timeouts, 1);
+			session_leave(session, KV_BUSY,
+				      "was silent while others needed the memory of its views");
+			atomic_store_explicit(&server->pins_wanted_ms, 0, memory_order_relaxed);
 		} else if (holds_landing(session, now_ms)) {
 			counter_add(&session->worker->counters.timeouts, 1);
 			session_leave(session, KV_BUSY,

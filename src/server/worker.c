@@ -244,6 +244,7 @@ static int poll_queue(struct worker *worker, struct server_queue *queue)
 		return 1;
 	}
 	queue->quiet = 0;
+	worker->turn_pushed = 0;
 	worker->now_ms = store_clock_quick_ms(worker->server->store);
 	for (int i = 0; i < found; i++)
 		handle(queue, &completions[i], found == 1);

@@ -155,10 +155,43 @@ static void test_environment(void)
 	run_self("loud", "WARN  REMORA_LOG: 'loud' is not a level");
 }
 
+struct count {
+	int lines, notices;
+};
+
+static void count_line(enum log_level level, const char *text, void *context)
+{
+	struct count *count = context;
+
+	CHECK_EQ(level, LOG_LEVEL_WARN);
+	if (strstr(text, "left out"))
+		count->notices++;
+	else
+		count->lines++;
+}
+
+/* A peer that fails again and again does not fill the log; another place has its own limit. */
+static void test_limited(void)
+{
+	struct count count = {0};
+
+	log_set_level(LOG_LEVEL_WARN);
+	log_set_sink(count_line, &count);
+	for (int i = 0; i < 1000; i++)
+		log_warn_limited("line %d", i);
+	CHECK(count.lines >= 1 && count.lines <= 2 * LOG_LIMIT_LINES); /* if a period ended */
+	CHECK(count.notices >= 1 && count.notices <= 3);
+	count = (struct count){0};
+	log_warn_limited("elsewhere");
+	CHECK_EQ(count.lines, 1);
+	CHECK_EQ(count.notices, 0);
+	log_set_sink(NULL, NULL);
+}
+
 static const struct test tests[] = {
 	{"levels", test_levels},	   {"parse", test_parse},
 	{"long_line", test_long_line},	   {"stderr_line", test_stderr_line},
-	{"environment", test_environment},
+	{"environment", test_environment}, {"limited", test_limited},
 };
 
 int main(int argc, char **argv)

@@ -120,6 +120,141 @@ static void max_pins(const char *by)
 	subject_stop(&subject);
 }
 
+/* Pins the value as often as it goes. Returns how often. */
+static unsigned pin_all(struct raw *raw)
+{
+	unsigned count = 0;
+
+	while (raw_simple(raw, KV_OP_PIN, "key", 0) == KV_OK)
+		count++;
+	CHECK_EQ(raw->reply.header.status, KV_BUSY);
+	CHECK_CONTAINS((const char *)raw->reply.value, "views hold too much");
+	return count;
+}
+
+/* Views hold an eighth of the store at most, and a quarter all together. One more is possible for
+ * each client, until those who are silent are sent away. */
+static void pinned_bytes(const char *by)
+{
+	enum { SIZE = 8000, MEMORY = 16 << 20 };
+	kv_server_options_t options = {.memory = MEMORY,
+				       .client_timeout_ms = 100 * (int)TEST_TIME_FACTOR};
+	struct raw raws[3];
+	static char value[SIZE];
+	unsigned held, tries = 0;
+
+	subject_start(&subject, &options);
+	for (int i = 0; i < 3; i++)
+		raw_enter(&raws[i], by, subject_address(&subject, by), NULL);
+	CHECK_EQ(raw_put(&raws[0], "key", value, SIZE), KV_OK);
+	held = pin_all(&raws[0]);
+	CHECK_EQ(held, MEMORY / 8 / SIZE);
+	CHECK_EQ(pin_all(&raws[1]), held);
+	CHECK_EQ(pin_all(&raws[2]), 1);
+	CHECK_EQ(subject_figure(&subject, "pins"), 2 * held + 1);
+	if (strcmp(by, "shm") != 0) {
+		while (raw_simple(&raws[2], KV_OP_PIN, "key", 0) != KV_OK && tries++ < 10000)
+			test_sleep_ms(2);
+		CHECK_EQ(raws[2].reply.header.status, KV_OK);
+		CHECK(subject_figure(&subject, "pins") < 2 * held + 2);
+	}
+	for (int i = 0; i < 3; i++)
+		raw_close(&raws[i]);
+	subject_await(&subject, "pins", 0);
+	raw_enter(&raws[0], by, subject_address(&subject, by), NULL);
+	CHECK_EQ(pin_all(&raws[0]), held); /* all of it came back */
+	raw_close(&raws[0]);
+	subject_stop(&subject);
+}
+
+/* A value that a worker would be busy with for long is not pushed: the client READs it itself. */
+static void long_pushes(const char *by)
+{
+	enum { SHORT = 8 << 20, LONG = 33 << 20 };
+	kv_server_options_t options = {.memory = 160 << 20};
+	kv_client_options_t with = {.buffer_size = 48 << 20, .get_mode = KV_GET_ASK};
+	char *value = malloc(LONG), *got = malloc(LONG), url[256];
+	kv_client_t *client;
+	size_t length;
+
+	CHECK(value && got);
+	memset(value, 'v', LONG);
+	subject_start(&subject, &options);
+	client = kv_client_create_with(CONN_MODE_AUTO, &with);
+	snprintf(url, sizeof(url), "%s%s", strcmp(by, "shm") == 0 ? "shm:" : "tcp://",
+		 subject_address(&subject, by));
+	CHECK_EQ(kv_client_connect(client, url, 0), KV_OK);
+	for (int i = 0; i < 2; i++) {
+		size_t size = i ? LONG : SHORT;
+
+		CHECK_EQ(kv_client_put(client, "key", 3, value, size), KV_OK);
+		length = LONG;
+		memset(got, 0, LONG);
+		CHECK_EQ(kv_client_get(client, "key", 3, got, &length), KV_OK);
+		CHECK_EQ(length, size);
+		CHECK_MEM(got, value, size);
+		CHECK_EQ(kv_client_last_path(client), i ? KV_PATH_RENDEZVOUS : KV_PATH_PUSH);
+	}
+	CHECK_EQ(subject_figure(&subject, "pushes"), 1);
+	kv_client_destroy(client);
+	subject_stop(&subject);
+	free(value);
+	free(got);
+}
+
+/* Connections that have proved nothing keep no client out. */
+static void strangers(const char *by)
+{
+	enum { STRANGERS = 20 };
+	kv_server_options_t options = {.max_clients = 2, .key_file = subject_key_file('w')};
+	struct raw strangers[STRANGERS], raws[2], more;
+
+	subject_start(&subject, &options);
+	for (int i = 0; i < STRANGERS; i++)
+		raw_connect(&strangers[i], by, subject_address(&subject, by));
+	for (int i = 0; i < 2; i++)
+		raw_enter(&raws[i], by, subject_address(&subject, by), options.key_file);
+	CHECK_EQ(subject_figure(&subject, "clients"), 2);
+	/* One that proves itself now is one too many. */
+	CHECK_EQ(raw_greet(&strangers[0], options.key_file, 0), KV_OP_REFUSE);
+	CHECK_EQ(strangers[0].refuse.status, KV_BUSY);
+	CHECK_CONTAINS(strangers[0].refuse.reason, "too many clients");
+	raw_close(&raws[0]);
+	subject_await(&subject, "clients", 1);
+	raw_enter(&more, by, subject_address(&subject, by), options.key_file);
+	raw_close(&more);
+	raw_close(&raws[1]);
+	for (int i = 0; i < STRANGERS; i++)
+		raw_close(&strangers[i]);
+	subject_stop(&subject);
+}
+
+static void clients_per_peer(const char *by)
+{
+	struct kv_introduction introduction = {.magic = KV_PROTOCOL_MAGIC,
+					       .version = KV_PROTOCOL_VERSION};
+	kv_server_options_t options = {.max_clients_per_peer = 2};
+	const char *other = strcmp(by, "shm") == 0 ? "tcp" : "shm";
+	struct raw raws[2], more;
+
+	subject_start(&subject, &options);
+	for (int i = 0; i < 2; i++)
+		raw_enter(&raws[i], by, subject_address(&subject, by), NULL);
+	CHECK_STATUS(raw_dial(&more, by, subject_address(&subject, by), &introduction),
+		     RMR_REFUSED);
+	CHECK_CONTAINS(rmr_error_message(), "the server takes 2 of one");
+	raw_close(&more);
+	/* By another way they are others. */
+	raw_enter(&more, other, subject_address(&subject, other), NULL);
+	raw_close(&more);
+	raw_close(&raws[0]);
+	subject_await(&subject, "clients", 1);
+	raw_enter(&raws[0], by, subject_address(&subject, by), NULL);
+	raw_close(&raws[0]);
+	raw_close(&raws[1]);
+	subject_stop(&subject);
+}
+
 /* Cells come back when their clients have forgotten them, not before. */
 static void cells_come_back(const char *by)
 {
@@ -388,6 +523,14 @@ static void test_landing_total(void)
 	subject_for_each(landing_total);
 }
 
+static void test_limits_of_peers(void)
+{
+	subject_for_each(pinned_bytes);
+	subject_for_each(long_pushes);
+	subject_for_each(strangers);
+	subject_for_each(clients_per_peer);
+}
+
 static void test_max_pins(void)
 {
 	subject_for_each(max_pins);
@@ -406,6 +549,7 @@ static const struct test tests[] = {
 	{"max_clients", test_max_clients},
 	{"landing_total", test_landing_total},
 	{"max_pins", test_max_pins},
+	{"limits_of_peers", test_limits_of_peers},
 	{"cells_come_back", test_cells_come_back},
 	{"many_at_once", test_many_at_once},
 	{"silent_client_loses_cells", test_silent_client_loses_cells, TEST_SLOW},

@@ -43,7 +43,8 @@ static struct {
 	const char *address, *memory, *device, *listen, *key_file, *read_key_file;
 	const char *config, *node_id, *pid_file, *user;
 	const char *grpc, *tls_cert, *tls_key, *tls_client_ca;
-	uint64_t port, table, workers, max_clients, window, eager, inlined, landing, domains;
+	uint64_t port, table, workers, max_clients, clients_per_peer, window, eager, inlined,
+		landing, domains;
 	bool huge, socket, mock, any_user, zero_freed, prefault, check_config;
 	uint64_t grpc_connections, grpc_streams, grpc_message, grpc_headers, grpc_buffered;
 	uint64_t grpc_keepalive, grpc_stall, grpc_expiry, grpc_inline;
@@ -196,6 +197,9 @@ static const struct option_spec specs[] = {
 	OPTION_FLAG("any-user", 0, &args.any_user, "shm: clients of other users of this host, too"),
 	OPTION_FLAG("zero-freed", 0, &args.zero_freed, "overwrite memory when it is freed"),
 	OPTION_FLAG("prefault", 0, &args.prefault, "touch all memory now, not at its first use"),
+	OPTION_UINT("max-clients-per-peer", 0, &args.clients_per_peer,
+		    "of one address, or one user of this host (default any number)",
+		    .max = CLIENTS_MAX),
 	OPTION_UINT("max-clients", 0, &args.max_clients, "more are refused (default 4096)",
 		    .max = CLIENTS_MAX),
 	OPTION_UINT("window", 0, &args.window,
@@ -291,6 +295,7 @@ static void fill_in(kv_server_options_t *options)
 		.counters_by_cpu = args.counters_by == 1,
 		.workers = (unsigned)args.workers,
 		.max_clients = (uint32_t)args.max_clients,
+		.max_clients_per_peer = (uint32_t)args.clients_per_peer,
 		.window = (uint32_t)args.window,
 		.eager_limit = (uint32_t)args.eager,
 		.inline_limit = (uint32_t)args.inlined,

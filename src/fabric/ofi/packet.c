@@ -189,9 +189,10 @@ bool packet_send_block(struct tcp_conn *base, size_t *total)
 			return false;
 		if (code != 0) {
 			if (code == -FI_EACCES)
-				log_warn("%s: connection to %s ends: a region was closed while "
-					 "being sent",
-					 conn_device_name(base), base->base.peer);
+				log_warn_limited(
+					"%s: connection to %s ends: a region was closed while "
+					"being sent",
+					conn_device_name(base), base->base.peer);
 			conn_fail(base, code == -FI_EACCES ? RMR_ACCESS : RMR_DISCONNECTED);
 			return false;
 		}
@@ -232,8 +233,8 @@ void packet_repost(struct ofi_queue *queue, struct ofi_receive *receive)
 
 	/* Room for all of them was asked for; should it be missing now, there is one less. */
 	if (code != 0)
-		log_warn("%s: posting a receive: %s", queue->stream.base.device->info.name,
-			 library_text(code));
+		log_warn_limited("%s: posting a receive: %s", queue->stream.base.device->info.name,
+				 library_text(code));
 }
 
 /* Keeps a packet whose turn has not come, in the order of numbers. */

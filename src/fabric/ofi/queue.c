@@ -176,9 +176,10 @@ void queue_take_all(struct ofi_queue *queue)
 /* The socket is connected, but libfabric has not got a single packet through. */
 static void cannot_reach(struct ofi_conn *conn)
 {
-	log_warn("%s: connection to %s ends: libfabric cannot reach its endpoint; does a firewall "
-		 "let only the port pass that was connected to?",
-		 conn_device_name(&conn->stream), conn->stream.base.peer);
+	log_warn_limited(
+		"%s: connection to %s ends: libfabric cannot reach its endpoint; does a firewall "
+		"let only the port pass that was connected to?",
+		conn_device_name(&conn->stream), conn->stream.base.peer);
 	conn_fail(&conn->stream, RMR_DISCONNECTED);
 }
 

@@ -261,8 +261,8 @@ static enum rmr_status carry_out(struct shm_conn *conn, struct shm_pending *prog
 /* A work failed, and is completed so: the connection ends. */
 static void fail(struct shm_conn *conn, enum rmr_status status)
 {
-	log_warn("%s: an operation failed, the connection ends: %s", conn->base.peer,
-		 rmr_status_text(status));
+	log_warn_limited("%s: an operation failed, the connection ends: %s", conn->base.peer,
+			 rmr_status_text(status));
 	shm_conn_break(conn, status);
 }
 

@@ -164,8 +164,8 @@ void conn_violation(struct tcp_conn *conn, const char *format, ...)
 	va_start(arguments, format);
 	vsnprintf(text, sizeof(text), format, arguments);
 	va_end(arguments);
-	log_warn("%s: connection to %s ended, it broke the protocol: %s", conn_device_name(conn),
-		 conn->base.peer, text);
+	log_warn_limited("%s: connection to %s ended, it broke the protocol: %s",
+			 conn_device_name(conn), conn->base.peer, text);
 	conn_fail(conn, RMR_PROTOCOL);
 }
 

@@ -76,8 +76,8 @@ static void destination_closed(struct tcp_conn *conn)
 		conn_fail_at(conn, receive->sequence, RMR_ACCESS);
 		return;
 	}
-	log_warn("%s: connection to %s ends: %s into a region that was closed meanwhile",
-		 conn_device_name(conn), conn->base.peer, frame_op_name(receive->op));
+	log_warn_limited("%s: connection to %s ends: %s into a region that was closed meanwhile",
+			 conn_device_name(conn), conn->base.peer, frame_op_name(receive->op));
 	conn_refuse(conn, receive->sequence, RMR_ACCESS);
 }
 

@@ -47,9 +47,10 @@ static struct region_slot *enter(struct tcp_conn *conn, const struct frame *fram
 							    : "the region does not grant that";
 		region_leave(slot);
 	}
-	log_warn("%s: connection to %s ends: %s of %llu bytes at %llu: %s", conn_device_name(conn),
-		 conn->base.peer, frame_op_name(frame->op), (unsigned long long)frame->length,
-		 (unsigned long long)frame->offset, problem);
+	log_warn_limited("%s: connection to %s ends: %s of %llu bytes at %llu: %s",
+			 conn_device_name(conn), conn->base.peer, frame_op_name(frame->op),
+			 (unsigned long long)frame->length, (unsigned long long)frame->offset,
+			 problem);
 	conn_refuse(conn, frame->sequence, RMR_ACCESS);
 	return NULL;
 }
@@ -164,8 +165,8 @@ static void serve_atomic(struct tcp_conn *conn, const struct frame *frame)
 		return;
 	if ((uintptr_t)(slot->address + frame->offset) % 8 != 0) {
 		region_leave(slot);
-		log_warn("%s: connection to %s ends: an atomic on an unaligned address",
-			 conn_device_name(conn), conn->base.peer);
+		log_warn_limited("%s: connection to %s ends: an atomic on an unaligned address",
+				 conn_device_name(conn), conn->base.peer);
 		conn_refuse(conn, frame->sequence, RMR_ACCESS);
 		return;
 	}

@@ -199,8 +199,8 @@ static bool socket_send_block(struct tcp_conn *conn, size_t *total)
 
 	message.msg_iovlen = enter_segments(segments, count, vectors);
 	if (message.msg_iovlen == 0) {
-		log_warn("tcp: connection to %s ends: a region was closed while being sent",
-			 conn->base.peer);
+		log_warn_limited("tcp: connection to %s ends: a region was closed while being sent",
+				 conn->base.peer);
 		conn_fail(conn, RMR_ACCESS);
 		return false;
 	}

@@ -150,8 +150,9 @@ void arrive_take(struct verbs_queue *queue, const struct ibv_wc *wc)
 		/* The connection ended in the middle of a message, or is closed already. */
 		post_slot(queue, index);
 		if (conn && wc->status != IBV_WC_WR_FLUSH_ERR) {
-			log_warn("%s: receiving from %s failed: %s", queue->base.device->info.name,
-				 conn->base.peer, ibv_wc_status_str(wc->status));
+			log_warn_limited("%s: receiving from %s failed: %s",
+					 queue->base.device->info.name, conn->base.peer,
+					 ibv_wc_status_str(wc->status));
 			verbs_conn_fail(conn, wc->status == IBV_WC_REM_ACCESS_ERR ? RMR_ACCESS
 										  : RMR_PROTOCOL);
 		}
@@ -160,8 +161,8 @@ void arrive_take(struct verbs_queue *queue, const struct ibv_wc *wc)
 	if (ends_long_write(wc) ? wc->byte_len != sizeof(slot->length) : is_too_long(queue, wc)) {
 		/* Not ours; and what the slot holds from before is not this peer's business. */
 		post_slot(queue, index);
-		log_warn("%s: %s sent %u bytes that it may not", queue->base.device->info.name,
-			 conn->base.peer, wc->byte_len);
+		log_warn_limited("%s: %s sent %u bytes that it may not",
+				 queue->base.device->info.name, conn->base.peer, wc->byte_len);
 		verbs_conn_fail(conn, RMR_PROTOCOL);
 		return;
 	}

@@ -204,8 +204,8 @@ static bool ring(struct verbs_conn *conn, struct ibv_send_wr *chain)
 		conn->posted--;
 		conn_queue(conn)->send_room++;
 	}
-	log_warn("%s: connection to %s ends: ibv_post_send: %s",
-		 conn->base.queue->device->info.name, conn->base.peer, strerror(error));
+	log_warn_limited("%s: connection to %s ends: ibv_post_send: %s",
+			 conn->base.queue->device->info.name, conn->base.peer, strerror(error));
 	verbs_conn_fail(conn, RMR_SYSTEM);
 	return false;
 }
