@@ -38,7 +38,9 @@
  * memory were being read or written by tcp it is lost, and made anew.
  *
  * Errors. Calls return KV_OK (0) or a negative status. Outputs are written only where the status
- * says so. kv_client_error() tells in words what happened to the last call that failed.
+ * says so. kv_client_error() tells in words what happened to the last call that failed. Without a
+ * client (NULL), or where an output that must be there is NULL, they return KV_INVALID, and those
+ * that return no status do nothing.
  */
 #ifndef REMORA_KV_H
 #define REMORA_KV_H
@@ -131,13 +133,15 @@ int kv_client_connect(kv_client_t *client, const char *server, int port);
 /* By CONN_MODE_SOCKET, on this adapter; NULL: the first that fits. */
 int kv_client_connect_socket(kv_client_t *client, const char *host, int port, const char *device);
 
-/* Ends the connection; the client can connect again. */
+/* Ends the connection; the client can connect again. What was submitted and is not done yet ends
+ * with KV_DISCONNECTED, or KV_UNKNOWN if it may have changed something: kv_client_poll() tells. */
 void kv_client_disconnect(kv_client_t *client);
 
 /* Legal on NULL, and at any time. */
 void kv_client_destroy(kv_client_t *client);
 
-/* What happened to the last call that failed, and what to do about it. */
+/* What happened to the last call that failed, and what to do about it; calls that succeed leave it
+ * as it is. Never NULL. */
 const char *kv_client_error(const kv_client_t *client);
 
 /* Which transport is in use, and why not the ones before it: "shm", "tcp (shm: ...; verbs: ...)".

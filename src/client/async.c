@@ -18,10 +18,12 @@
 
 static int check(struct kv_client *client, const void *key, size_t key_length)
 {
+	if (!client)
+		return KV_INVALID;
 	if (!key_is_right(key, key_length))
-		return client->last_status = KV_KEY_TOO_LONG;
+		return client_bad_key(client, key_length);
 	client_improve(client);
-	return client->last_status = call_may_submit(client) ? KV_OK : KV_AGAIN;
+	return client_ended(client, call_may_submit(client) ? KV_OK : KV_AGAIN);
 }
 
 int kv_client_submit_get(kv_client_t *client, const void *key, size_t key_length, void *value,
@@ -144,6 +146,8 @@ int kv_client_submit_incr(kv_client_t *client, const void *key, size_t key_lengt
 
 int kv_client_submit_flush(kv_client_t *client)
 {
+	if (!client)
+		return KV_INVALID;
 	call_turn(client, 0);
 	return client->link ? KV_OK : KV_DISCONNECTED;
 }
@@ -239,7 +243,7 @@ int kv_client_poll(kv_client_t *client, kv_result_t *results, int max, int timeo
 {
 	uint64_t deadline_ns = 0;
 
-	if (!results || max < 1)
+	if (!client || !results || max < 1)
 		return 0;
 	call_turn(client, 0);
 	for (bool is_last = false; client->async_under_way;) {
@@ -342,7 +346,7 @@ static int run_batch(struct kv_client *client, struct batch *batch)
 			settled++;
 		}
 	}
-	client->last_status = batch->first_failure;
+	(void)client_ended(client, batch->first_failure);
 	return batch->statuses ? KV_OK : batch->first_failure;
 }
 
@@ -415,7 +419,7 @@ int kv_client_batch_get(kv_client_t *client, size_t count, const void *const *ke
 			      .statuses = statuses};
 	size_t done = 0;
 
-	if (count && (!keys || !key_lengths || !values || !lengths))
+	if (!client || (count && (!keys || !key_lengths || !values || !lengths)))
 		return client_fail(client, KV_INVALID, "batch_get: an array is missing");
 	while (client->link && client->link->is_mapped && life_may_read(client) &&
 	       !client->changes_under_way && done < count) {
@@ -433,7 +437,7 @@ int kv_client_batch_get(kv_client_t *client, size_t count, const void *const *ke
 	if (done == count) {
 		client->last_path = KV_PATH_MAPPED;
 		client->last_round_trips = 0;
-		client->last_status = batch.first_failure;
+		(void)client_ended(client, batch.first_failure);
 		return statuses ? KV_OK : batch.first_failure;
 	}
 	batch.count -= done;
@@ -456,7 +460,7 @@ int kv_client_batch_put(kv_client_t *client, size_t count, const void *const *ke
 			      .lengths = lengths,
 			      .statuses = statuses};
 
-	if (count && (!keys || !key_lengths || !values || !lengths))
+	if (!client || (count && (!keys || !key_lengths || !values || !lengths)))
 		return client_fail(client, KV_INVALID, "batch_put: an array is missing");
 	return run_batch(client, &batch);
 }

@@ -32,11 +32,19 @@ int client_fail(struct kv_client *client, int status, const char *format, ...)
 {
 	va_list arguments;
 
+	if (!client)
+		return status;
 	va_start(arguments, format);
 	vsnprintf(client->error, sizeof(client->error), format, arguments);
 	va_end(arguments);
 	client->error_status = client->last_status = status;
 	return status;
+}
+
+int client_bad_key(struct kv_client *client, size_t key_length)
+{
+	return client_fail(client, KV_KEY_TOO_LONG, "a key of %zu bytes: it has 1 to %u",
+			   key_length, KV_MAX_KEY);
 }
 
 int client_fail_fabric(struct kv_client *client, int status)
@@ -46,6 +54,9 @@ int client_fail_fabric(struct kv_client *client, int status)
 
 const char *kv_client_error(const kv_client_t *client)
 {
+	if (!client)
+		return "no client: kv_client_create() makes one";
+	/* last_status is that of the last call that failed, whatever succeeded since. */
 	if (client->last_status == client->error_status && client->error[0])
 		return client->error;
 	return kv_strerror(client->last_status);
@@ -169,17 +180,23 @@ static int connect_by(struct kv_client *client, conn_mode_t mode, const char *se
 
 int kv_client_connect(kv_client_t *client, const char *server, int port)
 {
+	if (!client)
+		return KV_INVALID;
 	return connect_by(client, client->mode, server, port, client->options.device);
 }
 
 int kv_client_connect_socket(kv_client_t *client, const char *host, int port, const char *device)
 {
+	if (!client)
+		return KV_INVALID;
 	return connect_by(client, CONN_MODE_SOCKET, host, port,
 			  device ? device : client->options.device);
 }
 
 void kv_client_disconnect(kv_client_t *client)
 {
+	if (!client)
+		return;
 	client->was_connected = false;
 	client->backoff_ms = 0;
 	client->retry_ns = 0;
@@ -193,7 +210,7 @@ void kv_client_disconnect(kv_client_t *client)
 
 const char *kv_client_transport(const kv_client_t *client)
 {
-	return client->link ? client->transport : "";
+	return client && client->link ? client->transport : "";
 }
 
 /* ------------------------------------------------------------------------------------------
@@ -202,17 +219,18 @@ const char *kv_client_transport(const kv_client_t *client)
 
 kv_path_t kv_client_last_path(const kv_client_t *client)
 {
-	return client->last_path;
+	return client ? client->last_path : KV_PATH_NONE;
 }
 
 unsigned kv_client_last_round_trips(const kv_client_t *client)
 {
-	return client->last_round_trips;
+	return client ? client->last_round_trips : 0;
 }
 
 void kv_client_get_totals(const kv_client_t *client, kv_client_totals_t *totals)
 {
-	*totals = client->totals;
+	if (totals)
+		*totals = client ? client->totals : (kv_client_totals_t){0};
 }
 
 void client_count(struct kv_client *client, const struct call *call)
@@ -230,6 +248,8 @@ void client_count(struct kv_client *client, const struct call *call)
 
 void kv_client_set_progress(kv_client_t *client, kv_progress_fn fn, void *context)
 {
+	if (!client)
+		return;
 	client->progress = fn;
 	client->progress_context = context;
 }

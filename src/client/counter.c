@@ -131,8 +131,10 @@ int kv_client_incr(kv_client_t *client, const void *key, size_t key_length, int6
 	int status = KV_AGAIN;
 	int64_t before;
 
+	if (!client)
+		return KV_INVALID;
 	if (!key_is_right(key, key_length))
-		return client->last_status = KV_KEY_TOO_LONG;
+		return client_bad_key(client, key_length);
 	if (!is_large(delta))
 		status = count_one_sided(client, key, key_length, &work, &before);
 	if (status == KV_AGAIN)
@@ -166,8 +168,10 @@ int kv_client_counter_cas(kv_client_t *client, const void *key, size_t key_lengt
 	int status = KV_AGAIN;
 	int64_t before;
 
+	if (!client)
+		return KV_INVALID;
 	if (!key_is_right(key, key_length))
-		return client->last_status = KV_KEY_TOO_LONG;
+		return client_bad_key(client, key_length);
 	if (!is_large(expected) && !is_large(desired))
 		status = count_one_sided(client, key, key_length, &work, &before);
 	if (status == KV_AGAIN)
@@ -177,5 +181,5 @@ int kv_client_counter_cas(kv_client_t *client, const void *key, size_t key_lengt
 		return status;
 	if (found)
 		*found = before;
-	return client->last_status = before == expected ? KV_OK : KV_CAS_FAILED;
+	return client_ended(client, before == expected ? KV_OK : KV_CAS_FAILED);
 }

@@ -593,8 +593,10 @@ int kv_client_get_with(kv_client_t *client, const void *key, size_t key_length, 
 	struct call *call = NULL;
 	int status = KV_AGAIN;
 
+	if (!client)
+		return KV_INVALID;
 	if (!key_is_right(key, key_length))
-		return client->last_status = KV_KEY_TOO_LONG;
+		return client_bad_key(client, key_length);
 	if (!length || (!value && *length))
 		return client_fail(client, KV_INVALID, "get: no buffer for the value");
 	client_improve(client);

@@ -199,7 +199,7 @@ int get_in_pieces(struct kv_client *client, const void *key, size_t key_length, 
 		client_unpin(client, reply.number);
 	} while (status == KV_AGAIN && !clock_passed(client_later_ns(client, deadline_ns)));
 	client->deadline_ns = outer_ns;
-	client->last_status = status;
+	(void)client_ended(client, status);
 	if (status == KV_OK || status == KV_BUFFER_TOO_SMALL)
 		*length = reply.value_length;
 	if (status != KV_OK)

@@ -124,5 +124,5 @@ int get_quickly(struct kv_client *client, const void *key, size_t key_length, vo
 	client->last_round_trips = 1;
 	if (__builtin_expect(client_must_report(client), 0))
 		client_report(client, false);
-	return client->last_status = status;
+	return client_ended(client, status);
 }

@@ -322,7 +322,7 @@ struct kv_client {
 	kv_progress_fn progress; /* NULL: nobody wants to know */
 	void *progress_context;
 
-	int last_status, error_status; /* of the last call; that the text is about */
+	int last_status, error_status; /* of the last call that failed; that the text is about */
 	kv_path_t last_path;
 	unsigned last_round_trips;
 	kv_client_totals_t totals;
@@ -528,6 +528,17 @@ __attribute__((cold, format(printf, 3, 4))) int client_fail(struct kv_client *cl
 							    const char *format, ...);
 /* The same with the message of the fabric. */
 int client_fail_fabric(struct kv_client *client, int status);
+
+/* Keeps the status of a call if it failed, and returns it. */
+static inline int client_ended(struct kv_client *client, int status)
+{
+	if (status < 0)
+		client->last_status = status;
+	return status;
+}
+
+/* What is wrong with a key that is not right. */
+int client_bad_key(struct kv_client *client, size_t key_length);
 
 static inline bool key_is_right(const void *key, size_t key_length)
 {

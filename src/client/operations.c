@@ -21,8 +21,10 @@ static int ask_key(struct kv_client *client, unsigned op, const void *key, size_
 	struct call *call;
 	int status;
 
+	if (!client)
+		return KV_INVALID;
 	if (!key_is_right(key, key_length))
-		return client->last_status = KV_KEY_TOO_LONG;
+		return client_bad_key(client, key_length);
 	client_improve(client);
 	status = call_begin(client, op, key, key_length, true, &call);
 	if (status != KV_OK)
@@ -102,8 +104,11 @@ static int ask(struct kv_client *client, unsigned op, uint64_t argument, uint64_
 
 int kv_client_flush(kv_client_t *client)
 {
-	int status = ask(client, KV_OP_FLUSH, 0, 0, NULL, NULL, NULL);
+	int status;
 
+	if (!client)
+		return KV_INVALID;
+	status = ask(client, KV_OP_FLUSH, 0, 0, NULL, NULL, NULL);
 	locations_clear(&client->locations);
 	return status;
 }
@@ -111,8 +116,11 @@ int kv_client_flush(kv_client_t *client)
 int kv_client_ping(kv_client_t *client, uint64_t *round_trip_ns)
 {
 	uint64_t begin = clock_now_ns();
-	int status = ask(client, KV_OP_PING, 0, 0, NULL, NULL, NULL);
+	int status;
 
+	if (!client)
+		return KV_INVALID;
+	status = ask(client, KV_OP_PING, 0, 0, NULL, NULL, NULL);
 	if (status == KV_OK && round_trip_ns)
 		*round_trip_ns = clock_now_ns() - begin;
 	return status;
@@ -150,11 +158,14 @@ static void collect(struct kv_client *client, struct call *call, const struct kv
 
 int kv_client_stats(kv_client_t *client, char **text)
 {
-	uint64_t outer_ns = client_begin_operation(client);
 	struct collected collected = {0};
 	struct kv_reply reply = {0};
+	uint64_t outer_ns;
 	int status;
 
+	if (!client || !text)
+		return client_fail(client, KV_INVALID, "stats: nowhere to put the text");
+	outer_ns = client_begin_operation(client);
 	/* They count what this client has done by itself, too. */
 	if (client->unseen_hits + client->unseen_misses)
 		client_report(client, true);
@@ -234,7 +245,7 @@ int kv_client_scan(kv_client_t *client, uint64_t *cursor, size_t count, kv_scan_
 	size_t at = 0;
 	int status;
 
-	if (!cursor || !fn)
+	if (!client || !cursor || !fn)
 		return client_fail(client, KV_INVALID, "scan: no cursor or no function");
 	outer_ns = client_begin_operation(client);
 	status = collect_entries(client, *cursor, MIN(count, MAX_SCAN), &collected, &reply);
@@ -295,13 +306,13 @@ static int get_growing(struct kv_client *client, const void *key, size_t key_len
 int kv_client_get_alloc(kv_client_t *client, const void *key, size_t key_length, void **value,
 			size_t *length, kv_info_t *info)
 {
-	uint64_t outer_ns = client_begin_operation(client);
-	int status = KV_INVALID;
+	uint64_t outer_ns;
+	int status;
 
-	if (!value || !length)
-		client_fail(client, KV_INVALID, "get: nowhere to put the value");
-	else
-		status = get_growing(client, key, key_length, value, length, info);
+	if (!client || !value || !length)
+		return client_fail(client, KV_INVALID, "get: nowhere to put the value");
+	outer_ns = client_begin_operation(client);
+	status = get_growing(client, key, key_length, value, length, info);
 	client_end_operation(client, outer_ns);
 	return status;
 }
@@ -349,13 +360,13 @@ static int update_until_alone(struct kv_client *client, const void *key, size_t 
 int kv_client_update(kv_client_t *client, const void *key, size_t key_length, kv_update_fn fn,
 		     void *context, kv_info_t *info)
 {
-	uint64_t outer_ns = client_begin_operation(client);
-	int status = KV_INVALID;
+	uint64_t outer_ns;
+	int status;
 
-	if (!fn)
-		client_fail(client, KV_INVALID, "update: no function");
-	else
-		status = update_until_alone(client, key, key_length, fn, context, info);
+	if (!client || !fn)
+		return client_fail(client, KV_INVALID, "update: no function");
+	outer_ns = client_begin_operation(client);
+	status = update_until_alone(client, key, key_length, fn, context, info);
 	client_end_operation(client, outer_ns);
 	return status;
 }

@@ -332,7 +332,7 @@ int put_in_pieces(struct kv_client *client, const void *key, size_t key_length, 
 	client->last_round_trips = rounds;
 	client->totals.operations[KV_PATH_RENDEZVOUS]++;
 	client->totals.round_trips += rounds;
-	client->last_status = status;
+	(void)client_ended(client, status);
 	if (status == KV_AGAIN)
 		return client_fail(client, KV_TIMEOUT, "the connection was lost again and again");
 	put_inform(status, &reply, info);
@@ -461,11 +461,14 @@ static int put(struct kv_client *client, const void *key, size_t key_length, con
 int kv_client_put_with(kv_client_t *client, const void *key, size_t key_length, const void *value,
 		       size_t value_length, const kv_put_options_t *options, kv_info_t *info)
 {
-	uint64_t outer_ns, outer_instance = client->version_instance;
+	uint64_t outer_ns, outer_instance;
 	int status;
 
+	if (!client)
+		return KV_INVALID;
+	outer_instance = client->version_instance;
 	if (!key_is_right(key, key_length))
-		return client->last_status = KV_KEY_TOO_LONG;
+		return client_bad_key(client, key_length);
 	if (!value && value_length)
 		return client_fail(client, KV_INVALID, "put: no value");
 	if (options && (unsigned)options->condition > KV_IF_VERSION)

@@ -127,5 +127,5 @@ int put_quickly(struct kv_client *client, const void *key, size_t key_length, co
 	client->totals.round_trips++;
 	client->last_path = KV_PATH_EAGER;
 	client->last_round_trips = 1;
-	return client->last_status = status;
+	return client_ended(client, status);
 }

@@ -117,8 +117,7 @@ int call_run(struct kv_client *client, struct call *call)
 		else
 			call_turn(client, left_ms);
 	}
-	client->last_status = call->status;
-	return call->status;
+	return client_ended(client, call->status);
 }
 
 int call_finish(struct kv_client *client, struct call *call, struct kv_reply *reply)
@@ -195,10 +194,19 @@ void calls_resume(struct kv_client *client)
 void calls_drop(struct kv_client *client)
 {
 	for (unsigned i = 0; client->calls && i < client->window; i++) {
-		client->calls[i].is_abandoned = true;
-		call_end(client, &client->calls[i]);
+		struct call *call = &client->calls[i];
+
+		/* What was submitted has a result, which the caller will poll for. */
+		if (call->state != CALL_FREE && call->is_async && !call->is_abandoned) {
+			if (call->state != CALL_DONE)
+				call_done(client, call,
+					  call->is_change && call->was_sent ? KV_UNKNOWN
+									    : KV_DISCONNECTED);
+			continue;
+		}
+		call->is_abandoned = true;
+		call_end(client, call);
 	}
 	for (unsigned i = 0; client->by_id && i < client->id_slots; i++)
 		client->by_id[i] = NULL;
-	client->async_under_way = 0;
 }

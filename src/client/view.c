@@ -49,8 +49,10 @@ int kv_client_view(kv_client_t *client, const void *key, size_t key_length, kv_v
 	uint64_t outer_ns;
 	int status;
 
+	if (!client || !view)
+		return client_fail(client, KV_INVALID, "view: nowhere to put it");
 	if (!key_is_right(key, key_length))
-		return client->last_status = KV_KEY_TOO_LONG;
+		return client_bad_key(client, key_length);
 	outer_ns = client_begin_connecting(client);
 	status = take_view(client, key, key_length, view);
 	client_end_operation(client, outer_ns);
@@ -59,9 +61,9 @@ int kv_client_view(kv_client_t *client, const void *key, size_t key_length, kv_v
 
 void kv_client_release(kv_client_t *client, kv_view_t *view)
 {
-	struct link *link = view->owner;
+	struct link *link = view ? view->owner : NULL;
 
-	if (!link)
+	if (!client || !link)
 		return;
 	if (link == client->link)
 		client_unpin(client, view->handle);
