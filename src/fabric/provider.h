@@ -47,6 +47,7 @@
 
 #include "base/fork.h"
 #include "base/list.h"
+#include "base/spin_gauge.h"
 #include "base/spin_lock.h"
 #include "fabric/completion_ring.h"
 #include "fabric/recv_pool.h"
@@ -101,6 +102,9 @@ struct rmr_queue {
 	struct list held;    /* connections with operations held back by RMR_MORE */
 	uint64_t spin_limit; /* what spin_us says, in ticks */
 	uint64_t spin_ticks; /* how long rmr_wait spins now: between 0 and that */
+	uint64_t spin_gap;   /* SPIN_GAUGE_GAP_US in ticks */
+	struct spin_gauge gauge;
+	uint32_t spins_won;
 	/* By the provider: peers' operations that were carried out here, and pieces of long
 	 * transfers that came in. */
 	atomic_uint served;

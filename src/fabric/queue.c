@@ -5,7 +5,8 @@
  * kernel could wake us. How long, it learns: each wait that spinning satisfied doubles the time up
  * to options.spin_us, each one that it did not halves it, so a queue that is mostly idle soon goes
  * to sleep at once. One that slept, but not for much longer than it could have spun, spins the
- * whole time next: else two ends that wait for each other would both go on sleeping.
+ * whole time next: else two ends that wait for each other would both go on sleeping. But not where
+ * that is lost time and again (base/spin_gauge.h): then the other end waits for our processor.
  *
  * It sleeps on two descriptors: the provider's epoll set, and an eventfd for rmr_queue_wake. They
  * are kept apart because on some providers a thread of theirs also reads the epoll set and would
@@ -27,6 +28,8 @@
 #define DEFAULT_SPIN_US	   50
 /* A sleep of less than so many times the longest spin was hardly worth it. */
 #define SPIN_WORTH 2u
+/* One in so many spins that were won is looked at: was it won while others had the processor? */
+#define SAMPLE 8u
 
 static void fill_defaults(struct rmr_queue *queue, const struct rmr_queue_options *options)
 {
@@ -41,6 +44,7 @@ static void fill_defaults(struct rmr_queue *queue, const struct rmr_queue_option
 	if (queue->options.spin_us > 0)
 		queue->spin_limit = (uint64_t)(queue->options.spin_us * clock_ticks_per_us());
 	queue->spin_ticks = queue->spin_limit;
+	queue->spin_gap = (uint64_t)(SPIN_GAUGE_GAP_US * clock_ticks_per_us());
 }
 
 static enum rmr_status open_descriptors(struct rmr_queue *queue)
@@ -200,6 +204,25 @@ static uint64_t spin_limit(const struct rmr_queue *queue, uint64_t now_ns, uint6
 	return left < queue->spin_limit ? left : queue->spin_limit;
 }
 
+/* Something came while we spun. */
+static void spin_won(struct rmr_queue *queue, uint64_t limit)
+{
+	spin_gauge_won(&queue->gauge);
+	queue->spin_ticks = queue->spin_ticks * 2 + 1;
+	if (queue->spin_ticks > limit)
+		queue->spin_ticks = limit;
+}
+
+/* Nothing came, or we were taken off the processor meanwhile. */
+static void spin_lost(struct rmr_queue *queue, uint64_t limit, bool preempted)
+{
+	if (preempted)
+		spin_gauge_preempted(&queue->gauge);
+	else if (queue->spin_ticks == limit)
+		spin_gauge_lost(&queue->gauge);
+	queue->spin_ticks = spin_gauge_is_crowded(&queue->gauge) ? 0 : queue->spin_ticks / 2;
+}
+
 /* Polls for up to spin_ticks, and as long again whenever a peer was served meanwhile, or a part of
  * a long transfer came in: whoever READs our memory over tcp is as much a reason to stay awake as
  * whoever sends us a message. */
@@ -207,7 +230,8 @@ static int spin(struct rmr_queue *queue, struct rmr_completion *completions, int
 		uint64_t now_ns, uint64_t deadline_ns)
 {
 	uint64_t limit = spin_limit(queue, now_ns, deadline_ns);
-	uint64_t start = clock_ticks();
+	uint64_t start = clock_ticks(), last = start, time;
+	bool preempted = false;
 	unsigned served = atomic_load_explicit(&queue->served, memory_order_relaxed);
 
 	if (queue->spin_ticks > limit)
@@ -221,9 +245,12 @@ static int spin(struct rmr_queue *queue, struct rmr_completion *completions, int
 			int count = rmr_poll(queue, completions, max);
 
 			if (count > 0) {
-				queue->spin_ticks = queue->spin_ticks * 2 + 1;
-				if (queue->spin_ticks > limit)
-					queue->spin_ticks = limit;
+				/* The clock is dear here: some of them tell enough. */
+				if (++queue->spins_won % SAMPLE == 0 &&
+				    clock_ticks() - last > queue->spin_gap)
+					spin_lost(queue, limit, true);
+				else
+					spin_won(queue, limit);
 				return count;
 			}
 		}
@@ -233,20 +260,23 @@ static int spin(struct rmr_queue *queue, struct rmr_completion *completions, int
 		now = atomic_load_explicit(&queue->served, memory_order_relaxed);
 		if (now != served) {
 			served = now;
-			start = clock_ticks();
+			start = last = clock_ticks();
 			queue->spin_ticks = limit;
 			if (clock_passed(deadline_ns))
 				return 0;
 		}
-	} while (clock_ticks() - start < queue->spin_ticks);
-	queue->spin_ticks /= 2;
+		time = clock_ticks();
+		preempted = time - last > queue->spin_gap;
+		last = time;
+	} while (!preempted && time - start < queue->spin_ticks);
+	spin_lost(queue, limit, preempted);
 	return 0;
 }
 
 /* After a wait that slept, and brought something after so many ticks. */
 static void consider_spinning(struct rmr_queue *queue, uint64_t ticks)
 {
-	if (ticks < SPIN_WORTH * queue->spin_limit)
+	if (ticks < SPIN_WORTH * queue->spin_limit && spin_gauge_pays(&queue->gauge))
 		queue->spin_ticks = queue->spin_limit;
 }
 

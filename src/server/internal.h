@@ -25,6 +25,7 @@
 #include <stdatomic.h>
 
 #include "base/list.h"
+#include "base/spin_gauge.h"
 #include "kv/auth.h"
 #include "kv/protocol.h"
 #include "server/embed.h"
@@ -192,6 +193,10 @@ struct worker {
 	bool unsettled;	     /* some session waits for something that has a deadline */
 	uint64_t spin_ticks; /* polls so long for more before it sleeps; see be_idle */
 	uint64_t idle_since, spin_since, mean_gap;
+	uint64_t last_look; /* at the clock, while it spins */
+	uint64_t gap_ticks; /* SPIN_GAUGE_GAP_US */
+	struct spin_gauge gauge;
+	bool spins_long; /* all of spin_ticks, this time */
 
 	struct counters counters;
 	struct times times;

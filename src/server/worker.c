@@ -3,7 +3,8 @@
  *
  * It polls its queues as long as there is something to do, and a little longer: a client that has
  * its reply mostly asks again soon, and is then served without anyone being woken up. How much
- * longer depends on how long it was idle lately: if mostly not for long, then so long. Then it arms
+ * longer depends on how long it was idle lately: if mostly not for long, then so long; but hardly
+ * at all where that was in vain, or others wanted the processor (base/spin_gauge.h). Then it arms
  * the queues and sleeps.
  *
  * A turn: poll a queue, carry out what came, post replies without starting them, start them all at
@@ -30,6 +31,7 @@
 #define SHORT_SPIN    16u /* a part of it, when that was in vain lately */
 #define GAP_MOST      8u  /* times SPIN_US: longer gaps count as this */
 #define GAP_SHIFT     3
+#define HANDLED	      5u    /* times longer than a gap: what handling a batch may take */
 #define QUIET_POLLS   64    /* in vain: then a queue is polled less often */
 #define QUIET_EVERY   16u   /* turns */
 #define CLOCK_EVERY   1024u /* turns between looks at the clock */
@@ -81,6 +83,7 @@ int worker_open(struct worker *worker, struct kv_server *server)
 		if (server->paths[i].kind == PATH_VERBS && server->paths[i].listener)
 			worker->spin_ticks = (uint64_t)(VERBS_SPIN_US * clock_ticks_per_us());
 	}
+	worker->gap_ticks = (uint64_t)(SPIN_GAUGE_GAP_US * clock_ticks_per_us());
 	worker->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (worker->wake_fd < 0)
 		return server_fail(KV_INTERNAL, "eventfd: %s", strerror(errno));
@@ -354,19 +357,32 @@ static int rest_limit_ms(const struct worker *worker)
 	return worker->unsettled ? CHECK_SOON_MS : CHECK_MS;
 }
 
+static uint64_t spin_now(const struct worker *worker)
+{
+	return worker->spins_long ? worker->spin_ticks : worker->spin_ticks / SHORT_SPIN;
+}
+
 /* Nothing came this turn: spins on, or sleeps. */
 static void be_idle(struct worker *worker)
 {
 	uint64_t now = clock_ticks();
-	uint64_t spin = worker->mean_gap < worker->spin_ticks ? worker->spin_ticks
-							      : worker->spin_ticks / SHORT_SPIN;
+	bool preempted;
 
 	if (!worker->idle_since)
 		worker->idle_since = now;
-	if (!worker->spin_since)
-		worker->spin_since = now;
-	if (now - worker->spin_since <= spin)
+	if (!worker->spin_since) {
+		worker->spin_since = worker->last_look = now;
+		worker->spins_long =
+			worker->mean_gap < worker->spin_ticks && spin_gauge_pays(&worker->gauge);
+	}
+	preempted = now - worker->last_look > worker->gap_ticks;
+	worker->last_look = now;
+	if (!preempted && now - worker->spin_since <= spin_now(worker))
 		return;
+	if (preempted)
+		spin_gauge_preempted(&worker->gauge);
+	else if (worker->spins_long)
+		spin_gauge_lost(&worker->gauge);
 	rest(worker, rest_limit_ms(worker));
 	check_sessions(worker);
 	if (worker->over)
@@ -378,8 +394,16 @@ static void be_idle(struct worker *worker)
 /* Something came after a while: how long it was decides how long the next one is waited for. */
 static void end_idleness(struct worker *worker)
 {
-	uint64_t gap = clock_ticks() - worker->idle_since, most = worker->spin_ticks * GAP_MOST;
+	uint64_t now = clock_ticks(), gap = now - worker->idle_since;
+	uint64_t most = worker->spin_ticks * GAP_MOST;
 
+	/* It came while we spun, and not because others had our processor meanwhile. */
+	if (worker->spin_since && worker->spins_long) {
+		if (now - worker->last_look > HANDLED * worker->gap_ticks)
+			spin_gauge_preempted(&worker->gauge);
+		else
+			spin_gauge_won(&worker->gauge);
+	}
 	/* One long pause says little about what comes after it. */
 	worker->mean_gap += ((gap < most ? gap : most) >> GAP_SHIFT);
 	worker->mean_gap -= worker->mean_gap >> GAP_SHIFT;
