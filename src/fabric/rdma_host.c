@@ -6,13 +6,13 @@
 const char *rdma_host_no_adapter(bool has_class, bool has_files)
 {
 	if (!has_class)
-		return "no RDMA in this kernel; with an adapter: modprobe its driver and "
-		       "ib_uverbs; without: modprobe rdma_rxe; rdma link add rxe0 type rxe "
+		return "no RDMA device. To add one: with an adapter modprobe its driver and "
+		       "ib_uverbs; without one modprobe rdma_rxe; rdma link add rxe0 type rxe "
 		       "netdev NIC (docs/providers.md)";
 	if (!has_files)
 		return "no /dev/infiniband: modprobe ib_uverbs rdma_ucm; in a container give it "
 		       "with --device=/dev/infiniband";
-	return "no RDMA adapter; a software one on any network card: modprobe rdma_rxe; "
+	return "no RDMA device. To add one in software: modprobe rdma_rxe; "
 	       "rdma link add rxe0 type rxe netdev NIC (docs/providers.md)";
 }
 

@@ -28,4 +28,11 @@ bool shm_directory_at(unsigned index, char *directory, size_t size, bool *caller
  * its name. NULL: it is the user's (or root's), and nobody else can put sockets into it. */
 const char *shm_directory_fault(const struct stat *stat, uid_t user);
 
+/* Counts the sockets in the directory that listeners of this user left there when they were
+ * killed, and removes them if `remove`. The first one's path is written to `first`. A listener
+ * holds the lock of its socket as long as it lives, and a socket is judged and removed under that
+ * lock: one that is just being made is never taken for a dead one. Sockets without a lock are not
+ * the provider's, and stay. */
+unsigned shm_directory_stale(const char *directory, bool remove, char *first, size_t size);
+
 #endif

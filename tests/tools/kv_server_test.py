@@ -156,6 +156,43 @@ def test_prefault_is_told():
         assert ", all touched\n" in server.text()
 
 
+def test_paths_that_are_off():
+    """What this machine has not is off, with the way to have it; nothing failed."""
+    with SmallServer() as server:
+        text = " ".join(server.text().split())
+        assert "not listening" not in text, text
+        if not os.path.isdir("/sys/class/infiniband") or not os.listdir("/sys/class/infiniband"):
+            assert re.search(r" verbs: off \([^)]+\)", text), text
+
+
+def test_sockets_of_killed_servers():
+    """The next server removes them, and no others."""
+    with tempfile.TemporaryDirectory() as directory:
+        environment = {**os.environ, "REMORA_SHM_DIR": directory}
+        with SmallServer(env=environment) as living, SmallServer(env=environment) as killed:
+            killed.stop(signal.SIGKILL)
+            dead = os.path.join(directory, f"kv-{killed.port}.sock")
+            for name in ("other.sock", "other.sock.lock", "plain"):
+                with open(os.path.join(directory, name), "w"):
+                    pass
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as foreign:
+                foreign.bind(os.path.join(directory, "foreign.sock"))  # dead, and not ours: no lock
+            assert os.path.exists(dead) and os.path.exists(dead + ".lock")
+            doctor = subprocess.run([f"{BIN}/kv-doctor", "--json"], capture_output=True,
+                                    text=True, env=environment, timeout=60, stdin=NUL)
+            assert "of servers that were killed" in doctor.stdout, doctor
+            assert f"rm -f {dead} {dead}.lock" in doctor.stdout, doctor
+            with SmallServer(env=environment):
+                assert not os.path.exists(dead) and not os.path.exists(dead + ".lock")
+                left = sorted(os.listdir(directory))
+            for name in (f"kv-{living.port}.sock", "other.sock", "other.sock.lock", "plain",
+                         "foreign.sock"):
+                assert name in left, (name, left)
+            result = subprocess.run([f"{BIN}/kv-client", "-p", living.port, "-d", "shm", "ping"],
+                                    env=environment, timeout=60, stdin=NUL, capture_output=True)
+            assert result.returncode == 0, result
+
+
 # ---------------------------------------------------------------- options
 
 

@@ -205,6 +205,15 @@ static void check_shm_directory(const struct machine *machine, struct report *re
 		return;
 	}
 	fault = shm_directory_fault(&machine->shm_stat, machine->user);
+	if (!fault && machine->shm_stale) {
+		finding = report_add(report, PERMISSIONS, "shm sockets", VERDICT_WARN,
+				     "%u in %s of servers that were killed, such as %s; the next "
+				     "server that starts here removes them",
+				     machine->shm_stale, directory, machine->shm_stale_first);
+		report_fix(finding, "rm -f %s %s.lock", machine->shm_stale_first,
+			   machine->shm_stale_first);
+		return;
+	}
 	if (!fault) {
 		report_add(report, PERMISSIONS, "shm sockets", VERDICT_OK,
 			   "they lie in %s, where only its owner can put them", directory);

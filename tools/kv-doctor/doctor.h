@@ -229,6 +229,8 @@ struct machine {
 
 	char shm_directory[256];
 	bool has_shm_directory;
+	unsigned shm_stale; /* sockets there that killed servers left */
+	char shm_stale_first[128];
 	struct stat shm_stat;
 
 	char *nft, *iptables; /* rules as text; NULL: not to be read */

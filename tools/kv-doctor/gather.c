@@ -289,6 +289,10 @@ static void gather_shm(struct machine *machine)
 		machine->shm_directory[0] = '\0';
 	machine->has_shm_directory =
 		file_stat(machine->root, machine->shm_directory, &machine->shm_stat);
+	if (machine->is_live && machine->has_shm_directory)
+		machine->shm_stale =
+			shm_directory_stale(machine->shm_directory, false, machine->shm_stale_first,
+					    sizeof(machine->shm_stale_first));
 }
 
 void machine_gather(struct machine *machine, const char *root)

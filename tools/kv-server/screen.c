@@ -7,6 +7,7 @@
  * and "ready" is the last line.
  */
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,7 @@
 #define WIDTH_LEAST   40
 #define WIDTH_MOST    80
 #define INDENT	      2
+#define OFF_MARK      ": not listening: "
 #define TELL_EVERY_NS UINT64_C(3000000000)
 
 /* ------------------------------------------------------------------------------------------
@@ -65,14 +67,31 @@ static void print_wrapped(const char *line, size_t length, int width)
 	putchar('\n');
 }
 
+/* "verbs: not listening: no RDMA device. To add one: ..." is a machine as most are, and nothing
+ * that failed: "verbs: off (no RDMA device). To add one: ..." */
+static void print_off(const char *line, size_t length, const char *place, int width)
+{
+	const char *reason = place + strlen(OFF_MARK), *end = line + length;
+	size_t what = 0;
+	char text[1024];
+
+	while (reason + what < end && strncmp(reason + what, ". ", 2) != 0)
+		what++;
+	snprintf(text, sizeof(text), "%.*s: off (%.*s)%.*s", (int)(place - line), line, (int)what,
+		 reason, (int)(end - reason - (ptrdiff_t)what), reason + what);
+	print_wrapped(text, strlen(text), width);
+}
+
 static void print_lines(const char *text, int width)
 {
 	while (*text) {
 		size_t length = strcspn(text, "\n");
-		const char *place = strstr(text, ": listening at ");
+		const char *place = strstr(text, ": listening at "), *off = strstr(text, OFF_MARK);
 
 		if (place && place < text + length)
 			printf("%.*s\n", (int)length, text);
+		else if (off && off < text + length)
+			print_off(text, length, off, width);
 		else
 			print_wrapped(text, length, width);
 		text += length + (text[length] == '\n');

@@ -21,13 +21,17 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "fabric/shm/internal.h"
+#include "fabric/shm_directory.h"
 
+#define LOCK_ATTEMPTS  20
+#define LOCK_PAUSE_NS  1000000
 #define PAUSE_MS       100  /* before accepting again, when there was no descriptor free */
 #define PATIENCE_PART  4    /* of the deadline: what a silent caller has while the list is full */
 #define KERNEL_BACKLOG 1024 /* callers that wait in the kernel, at least */
@@ -40,7 +44,8 @@ struct shm_caller {
 };
 
 /* Takes the lock beside the socket. The file may be unlinked by its last owner between our open and
- * our flock; then the name means another file, and we try again. */
+ * our flock; then the name means another file, and we try again. So we do for a moment when it is
+ * held: another listener that starts looks whether the socket is a dead one's. */
 static enum rmr_status take_lock(struct shm_listener *listener)
 {
 	char path[SHM_PATH_SIZE + 8];
@@ -55,6 +60,10 @@ static enum rmr_status take_lock(struct shm_listener *listener)
 					   "cannot open %s", path);
 		if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
 			close(fd);
+			if (attempt < LOCK_ATTEMPTS) {
+				nanosleep(&(struct timespec){.tv_nsec = LOCK_PAUSE_NS}, NULL);
+				continue;
+			}
 			return error_set(RMR_ADDRESS_IN_USE, "another process listens at %s",
 					 listener->path);
 		}
@@ -158,6 +167,19 @@ static bool watch_socket(struct shm_listener *listener, bool on)
 	return true;
 }
 
+/* Removes what killed listeners left beside our own socket. */
+static void sweep(const char *path)
+{
+	char directory[SHM_PATH_SIZE], first[SHM_PATH_SIZE];
+	unsigned count;
+
+	snprintf(directory, sizeof(directory), "%.*s", (int)(strrchr(path, '/') - path), path);
+	count = shm_directory_stale(directory, true, first, sizeof(first));
+	if (count)
+		log_info("removed %s%s, left behind by processes that died", first,
+			 count > 1 ? " and others" : "");
+}
+
 enum rmr_status shm_listener_init(struct rmr_listener *base, const char *address)
 {
 	struct shm_listener *listener = (struct shm_listener *)base;
@@ -174,6 +196,8 @@ enum rmr_status shm_listener_init(struct rmr_listener *base, const char *address
 	status = bind_socket(listener);
 	if (status != RMR_OK)
 		goto release;
+	if (!strchr(address, '/'))
+		sweep(listener->path);
 	base->fd = epoll_create1(EPOLL_CLOEXEC);
 	if (base->fd < 0 || !watch(listener, listener->socket)) {
 		status = error_errno(RMR_SYSTEM, errno, "cannot watch a socket");
