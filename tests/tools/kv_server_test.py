@@ -296,7 +296,8 @@ def test_check_config():
             assert line in lines, (line, lines)
         # Of 0 there is only what means 0.
         zeros = {line for line in lines if re.search(r"= 0\D*$", line)}
-        assert zeros == {"num-domains = 0", "table = 0", "max-clients-per-peer = 0"}, zeros
+        assert zeros == {"num-domains = 0", "table = 0", "data-port = 0",
+                         "max-clients-per-peer = 0"}, zeros
         # What it prints is a configuration of the same meaning.
         again = run("--config", files.write("again.conf", result.stdout), "--check-config")
         assert again.returncode == 0 and again.stdout == result.stdout, again
