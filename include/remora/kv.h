@@ -251,15 +251,19 @@ int kv_client_exists(kv_client_t *client, const void *key, size_t key_length);
 /* *ttl_ms: what is left, 0: for ever. */
 int kv_client_ttl(kv_client_t *client, const void *key, size_t key_length, uint64_t *ttl_ms);
 
-/* Counters. A key that is not there counts from 0; a value that is a decimal number becomes a
- * counter. get shows a counter as decimal text. Counting leaves the version as it is, so those who
- * compare versions (cas, update, delete_version) do not notice it; kv_client_counter_cas does. */
+/* Counters: numbers of 64 bits, INT64_MIN to INT64_MAX. A key that is not there counts from 0; a
+ * value that is the decimal text of such a number counts on from it. get shows a counter as decimal
+ * text. KV_OUT_OF_RANGE: the sum would leave the range; nothing was changed. KV_NOT_A_NUMBER.
+ *
+ * Counting may change the version, or leave it as it is: do not compare versions of what is counted
+ * (cas, update, delete_version), but numbers, by kv_client_counter_cas(). */
 int kv_client_incr(kv_client_t *client, const void *key, size_t key_length, int64_t delta,
 		   int64_t *sum);
 /* The same; *before is what it was. */
 int kv_client_fetch_add(kv_client_t *client, const void *key, size_t key_length, int64_t delta,
 			int64_t *before);
-/* Sets an existing counter to `desired` if it is `expected`. *found is what it was. */
+/* Sets an existing counter to `desired` if it is `expected`. *found is what it was. KV_CAS_FAILED:
+ * it is another number, which *found is. Whatever can be counted can be compared. */
 int kv_client_counter_cas(kv_client_t *client, const void *key, size_t key_length, int64_t expected,
 			  int64_t desired, int64_t *found);
 

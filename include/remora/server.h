@@ -51,7 +51,10 @@ typedef struct kv_server_options {
 	bool prefault;	 /* touch all memory at start */
 	bool reject;	 /* when full: KV_NO_MEMORY, instead of dropping what was not used lately */
 	bool zero_freed; /* overwrite memory when it is freed */
-	uint32_t counters; /* how many there can be; default 65536 */
+	/* How many counters clients can add to by themselves at once; default: one for each 256
+	 * bytes of `memory`, 65536 at least (where an adapter registers them, 1048576 at most). For
+	 * others clients ask the server, which takes longer. */
+	uint32_t counters;
 	/* Who adds to counters without asking. An adapter that is atomic with itself alone, as most
 	 * are, gets this right only if everybody goes through it: so where there is one, its
 	 * clients do, and the server goes through it for all others. True: clients by shm and tcp

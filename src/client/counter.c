@@ -1,23 +1,21 @@
 /*
- * Counters. The server tells the cell of a counter with its first answer; from then on we add to it
- * by an atomic of the adapter, and nobody is asked.
+ * Counters. The server tells the cell of a counter with its first answer; from then on we count in
+ * it by an atomic of the adapter, without asking.
  *
- * A counter that ended has STORE_COUNTER_GONE in its cell: whoever finds less than the least number
- * knows that his addition went nowhere, forgets the cell and asks. The server does not use a cell
- * again before all clients said that they have forgotten it (cells_epoch, wheel.c). So that no sum
- * leaves the range unnoticed, large numbers are left to the server.
+ * The rules are those of store.h. A counter that has left its cell has STORE_COUNTER_GONE there, or
+ * not much beside it: then the addition went nowhere, and we forget the cell and ask. The server
+ * does not use a cell again before all clients said that they have forgotten it (cells_epoch,
+ * wheel.c). Large numbers, and large steps, are left to the server, so that no sum leaves the range
+ * unnoticed.
  */
 #include <string.h>
 
 #include "client/internal.h"
 #include "store/store.h"
 
-#define LARGE ((int64_t)1 << 60)
-
-static bool is_large(int64_t number)
-{
-	return number > LARGE || number < -LARGE;
-}
+/* Looks at the link, of which there is one in a millisecond at most, between two additions for
+ * which the server is asked though the cell is known. */
+#define ASK_EVERY 100u
 
 static void count_take(struct kv_client *client, struct call *call,
 		       const struct kv_reply_view *view)
@@ -88,6 +86,11 @@ static int count_one_sided(struct kv_client *client, const void *key, size_t key
 
 	if (!life_is_heard(client) || !client->link->cells || call_conflicts(client, NULL, hash))
 		return KV_AGAIN;
+	/* The server tells of a new epoch when it is asked something. */
+	if (client->checks - client->counting_asked >= ASK_EVERY) {
+		client->counting_asked = client->checks;
+		return KV_AGAIN;
+	}
 	place = locations_find(&client->locations, hash);
 	if (!place || place->cell == LOCATION_NO_CELL ||
 	    place->check != hash64_seed(key, key_length, client->instance) ||
@@ -107,7 +110,7 @@ static int count_one_sided(struct kv_client *client, const void *key, size_t key
 	status = call_run(client, call);
 	*before = (int64_t)call->reply.number;
 	call_finish(client, call, NULL);
-	if (status == KV_OK && *before < STORE_COUNTER_MIN) {
+	if (status == KV_OK && store_cell_is_gone(*before)) {
 		client->totals.stale_locations++;
 		locations_forget(&client->locations, hash);
 		return KV_AGAIN;
@@ -135,14 +138,15 @@ int kv_client_incr(kv_client_t *client, const void *key, size_t key_length, int6
 		return KV_INVALID;
 	if (!key_is_right(key, key_length))
 		return client_bad_key(client, key_length);
-	if (!is_large(delta))
+	if (delta > -STORE_CELL_STEP && delta < STORE_CELL_STEP)
 		status = count_one_sided(client, key, key_length, &work, &before);
 	if (status == KV_AGAIN)
 		return ask(client, KV_OP_ADD, key, key_length, 0, (uint64_t)delta, sum);
 	if (status != KV_OK)
 		return status;
-	if (is_large(before))
+	if (store_cell_is_large(before))
 		locations_forget(&client->locations, client_hash(key, key_length));
+	/* No overflow: `before` is a cell's number, and delta a small step. */
 	if (sum)
 		*sum = before + delta;
 	return KV_OK;
@@ -155,7 +159,7 @@ int kv_client_fetch_add(kv_client_t *client, const void *key, size_t key_length,
 	int status = kv_client_incr(client, key, key_length, delta, &sum);
 
 	if (status == KV_OK && before)
-		*before = sum - delta;
+		*before = (int64_t)((uint64_t)sum - (uint64_t)delta); /* whatever the server says */
 	return status;
 }
 
@@ -172,7 +176,7 @@ int kv_client_counter_cas(kv_client_t *client, const void *key, size_t key_lengt
 		return KV_INVALID;
 	if (!key_is_right(key, key_length))
 		return client_bad_key(client, key_length);
-	if (!is_large(expected) && !is_large(desired))
+	if (!store_cell_is_large(expected) && !store_cell_is_large(desired))
 		status = count_one_sided(client, key, key_length, &work, &before);
 	if (status == KV_AGAIN)
 		return ask(client, KV_OP_SWAP, key, key_length, (uint64_t)expected,

@@ -304,6 +304,8 @@ struct kv_client {
 	const struct reader *reader; /* NULL: not mapped, or not to be trusted now */
 	bool is_silent;		     /* the server is not known to live */
 	uint64_t check_ticks;	     /* looked after the connection then */
+	uint32_t checks;	     /* how often it did */
+	uint32_t counting_asked;     /* `checks` when an addition last asked though it need not */
 	uint64_t check_span;	     /* in ticks: for how long that is good */
 	uint64_t check_interval;     /* in ticks: the longest check_span */
 	uint64_t silence;	     /* KV_SILENCE_MS in ticks */

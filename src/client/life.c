@@ -106,6 +106,7 @@ bool life_check(struct kv_client *client)
 		client->check_span = 0;
 		return false;
 	}
+	client->checks++;
 	call_turn(client, 0);
 	/* Before the look at the tick: what changes after that changes after this time. */
 	now = clock_ticks();

@@ -34,6 +34,7 @@
 #define SERVER_MAX_PATHS   16u
 #define SERVER_MAX_WORKERS 64u
 #define SERVER_MAX_DRAFTS  4u
+#define SERVER_MAX_GHOSTS  64u
 #define SERVER_ADDRESS	   256u
 #define SERVER_REASON	   512u
 #define SERVER_SUMMARY	   1024u
@@ -539,11 +540,18 @@ struct kv_server {
 	_Atomic uint64_t pins_wanted_ms;    /* when a pin was last refused for them; 0: never */
 	_Atomic uint64_t landing_wanted_ms; /* when somebody last got none; store time, 0: never */
 
-	/* Cells of counters that are gone: see housekeeper.c. */
+	/* Cells of counters that are gone: see cells.c. */
 	_Atomic uint32_t cells_epoch;
 	_Atomic uint64_t epoch_ns; /* when it began */
 	bool ticket_is_out;
 	uint64_t ticket;
+	atomic_bool cells_missed; /* in this epoch some counter got none */
+	pthread_mutex_t ghosts_lock;
+	unsigned ghost_count;
+	struct ghost {
+		int process; /* a descriptor that is readable when the client's process is dead */
+		uint32_t oldest; /* as a session's cells_oldest */
+	} ghosts[SERVER_MAX_GHOSTS];
 
 	char *paths_text; /* of the last kv_server_paths() */
 	char summary[SERVER_SUMMARY];
@@ -586,6 +594,13 @@ int listen_parse(struct kv_server *server, const struct kv_server_options *optio
 
 void *acceptor_run(void *server);
 void *housekeeper_run(void *server);
+
+/* cells.c: begins an epoch, or ends one. Housekeeper, every tick. */
+void cells_look_after(struct kv_server *server);
+/* Of a session whose region of cells was closed, and whose connection will be. */
+void cells_part(struct session *session);
+/* The server ends. */
+void cells_close(struct kv_server *server);
 
 /* Writes part `part`, returns its length; *next is the next part, 0: there is none. */
 size_t stats_write(struct kv_server *server, uint64_t part, char *text, size_t room,

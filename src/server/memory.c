@@ -24,6 +24,11 @@
 #define TOUCH_PIECE    ((size_t)32 << 20)
 #define TOUCH_THREADS  8
 
+#define CELL_FOR_BYTES	     256u /* of the store */
+#define MIN_CELLS	     65536u
+#define MAX_CELLS	     (1u << 28)
+#define MAX_REGISTERED_CELLS (1u << 20) /* 8 MiB */
+
 /* ------------------------------------------------------------------------------------------
  * What the machine has
  */
@@ -190,9 +195,23 @@ static bool is_registered(const struct kv_server *server)
 	return false;
 }
 
+/* How many cells, if the program does not say. Memory of cells comes page by page with their use,
+ * so there may be as many as the store could hold counters of some length. What an adapter
+ * registers is there from the start, and kept small. The server counts what is beyond. */
+static uint32_t default_cells(const struct kv_server *server)
+{
+	uint64_t cells = server->options.memory / CELL_FOR_BYTES;
+
+	if (cells < MIN_CELLS)
+		cells = MIN_CELLS;
+	if (cells > MAX_REGISTERED_CELLS && is_registered(server))
+		cells = MAX_REGISTERED_CELLS;
+	return cells < MAX_CELLS ? (uint32_t)cells : MAX_CELLS;
+}
+
 int memory_open(struct kv_server *server)
 {
-	const struct kv_server_options *options = &server->options;
+	struct kv_server_options *options = &server->options;
 	enum rmr_status status;
 	int checked = memory_check(options);
 
@@ -202,6 +221,8 @@ int memory_open(struct kv_server *server)
 				&server->arena);
 	if (status != RMR_OK)
 		return server_fail_rmr(error_context(status, "memory of the store"));
+	if (!options->counters)
+		options->counters = default_cells(server);
 	status = rmr_arena_open((size_t)options->counters * sizeof(uint64_t), RMR_ARENA_PEERS_WRITE,
 				&server->cells_arena);
 	if (status != RMR_OK)

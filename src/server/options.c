@@ -7,7 +7,6 @@
 #include "server/internal.h"
 
 #define DEFAULT_MEMORY	       ((size_t)256 << 20)
-#define DEFAULT_COUNTERS       65536u
 #define DEFAULT_MAX_CLIENTS    4096u
 #define DEFAULT_WINDOW	       64u
 #define DEFAULT_EAGER	       8192u
@@ -39,7 +38,6 @@ void kv_server_defaults(kv_server_options_t *options)
 
 	DEFAULT_TO(options->port, KV_DEFAULT_PORT);
 	DEFAULT_TO(options->memory, DEFAULT_MEMORY);
-	DEFAULT_TO(options->counters, DEFAULT_COUNTERS);
 	DEFAULT_TO(options->workers, cores >= 4 ? (unsigned)cores / 2 : 1);
 	DEFAULT_TO(options->max_clients, DEFAULT_MAX_CLIENTS);
 	DEFAULT_TO(options->window, DEFAULT_WINDOW);

@@ -98,7 +98,7 @@ void exchange_describe(struct exchange *exchange, const struct store_info *info)
 		reply->expires_ms = info->expires_ms;
 		reply->server_time_ms = store_clock_ms(exchange->worker->server->store);
 	}
-	if (info->cell != STORE_NO_CELL)
+	if (info->cell != STORE_NO_CELL && info->cell_is_open)
 		tell_cell(exchange, info->cell);
 }
 

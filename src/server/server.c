@@ -135,6 +135,7 @@ int kv_server_create(const kv_server_options_t *options, kv_server_t **result)
 	atomic_store(&server->cells_epoch, 1);
 	pthread_mutex_init(&server->keys_lock, NULL);
 	identities_init(&server->identities);
+	pthread_mutex_init(&server->ghosts_lock, NULL);
 	status = options_take(server, options);
 	if (status == KV_OK)
 		status = listen_plan(server, options);
@@ -163,12 +164,14 @@ void kv_server_destroy(kv_server_t *server)
 		return;
 	kv_server_stop(server);
 	listen_close(server);
+	cells_close(server);
 	store_destroy(server->store);
 	rmr_arena_close(server->cells_arena);
 	rmr_arena_close(server->arena);
 	keys_wipe(&server->keys);
 	pthread_mutex_destroy(&server->keys_lock);
 	identities_fini(&server->identities);
+	pthread_mutex_destroy(&server->ghosts_lock);
 	free(server->paths_text);
 	pthread_mutex_destroy(&server->times_past.lock);
 	free(server);
@@ -322,11 +325,9 @@ void kv_server_stop(kv_server_t *server)
 	end_thread(server->housekeeper, &server->housekeeper_runs, &server->keep_stop_fd);
 	listen_stop(server);
 	close_workers(server);
-	if (server->ticket_is_out) {
-		/* All clients are gone, and what they knew with them. */
-		store_cells_release(server->store, server->ticket);
-		server->ticket_is_out = false;
-	}
+	/* All clients are gone, and what they knew with them, but for ghosts. */
+	if (server->ticket_is_out)
+		cells_look_after(server);
 }
 
 int kv_server_port(const kv_server_t *server)

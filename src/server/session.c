@@ -109,13 +109,14 @@ static struct reply *take_flying(struct session *session)
 
 /* Gives back everything. Access to the cells and the connection go first: after that nothing is
  * read or written by or for the client any more. Only then may the housekeeper think that it knows
- * no cell. (The region goes before the connection, as it waits for accesses of those who are
- * connected.) */
+ * no cell; unless the client stays behind as a ghost (cells.c). (The region goes before the
+ * connection, as it waits for accesses of those who are connected.) */
 static void session_close(struct session *session)
 {
 	struct worker *worker = session->worker;
 
 	rmr_region_close(session->cells);
+	cells_part(session);
 	rmr_conn_close(session->conn);
 	identity_leave(session);
 	pthread_mutex_lock(&worker->lock);
@@ -380,7 +381,7 @@ static bool is_stuck(struct session *session, uint64_t now_ns)
 	return now_ns > session->stuck_since_ns && now_ns - session->stuck_since_ns >= limit_ns;
 }
 
-/* Whether the client holds up cells that others need; see housekeeper.c. */
+/* Whether the client holds up cells that others miss; see cells.c. */
 static bool holds_cells(const struct session *session, uint64_t now_ns)
 {
 	const struct kv_server *server = session->worker->server;
@@ -390,6 +391,7 @@ static bool holds_cells(const struct session *session, uint64_t now_ns)
 	if (session->queue->path->kind == PATH_SHM && session->pin_count)
 		return false;
 	return oldest && oldest < session->worker->epoch &&
+	       atomic_load_explicit(&server->cells_missed, memory_order_relaxed) &&
 	       now_ns > atomic_load(&server->epoch_ns) + FORGET_MS * 1000000ull;
 }
 

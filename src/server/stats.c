@@ -162,6 +162,7 @@ static void write_store(const struct store_stats *stats, struct text *text)
 	add_line(text, stats->cells, "cells");
 	add_line(text, stats->cells_used, "cells_used");
 	add_line(text, stats->cells_retired, "cells_retired");
+	add_line(text, stats->cells_lost, "cells_lost");
 	add_line(text, stats->next_version, "next_version");
 	add_line(text, stats->gets, "gets");
 	add_line(text, stats->hits, "hits");

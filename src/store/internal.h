@@ -12,6 +12,7 @@
  *	index		buckets as writers see them; index_grow: splitting them
  *	life		an item's birth and end, with all that goes with it
  *	version		the numbers that items get
+ *	cells		words that peers count in
  *	get, put, expire, counter, scan		operations
  *	evict, room	making room: one item of a class; whole spans and runs
  *	store		create, destroy, workers; restore; stats, and store_is_valid
@@ -78,12 +79,16 @@ struct cells {
 		     int64_t *found); /* NULL: by the CPU */
 	void *argument;
 	struct spin_lock lock;
-	uint64_t next; /* the lowest never used */
-	uint32_t *free;
+	uint64_t next;	 /* the lowest never used */
+	uint32_t *links; /* of each cell that is free or retired: the next one in its list */
+	uint32_t free;	 /* the first one */
 	uint64_t free_count;
-	/* Given up and not yet released, oldest first: a ring of `count` entries. */
-	uint32_t *retired;
-	uint64_t retired_begin, retired_end;
+	/* Ended and not yet released, oldest first. */
+	uint32_t retired_first, retired_last;
+	uint64_t retired_begin, retired_end; /* how many were released, and retired, ever */
+	uint64_t barred;		     /* cells below this one are not used again */
+	uint64_t lost;			     /* how many of those have been released */
+	bool were_missed;
 };
 
 struct store {
@@ -280,17 +285,35 @@ void evict_finish_lap(struct class_pace *pace);
 /* Ends the item at this offset unless it is pinned. Expired ones are counted as such. */
 bool evict_at(struct store_worker *worker, uint64_t offset);
 
-/* counter.c */
+/* put.c */
+
+/* Replaces `old`, whose bucket is locked, by a draft that is published and pending. Unlocks. */
+void put_replace(struct store_worker *worker, const struct store_draft *draft,
+		 struct index_lock *lock, const struct index_slot *old);
+
+/* cells.c */
 enum rmr_status cells_init(struct cells *cells, const struct store_options *options);
 void cells_fini(struct cells *cells);
-/* The cell of a counter that ends. */
-void cells_retire(struct store *store, const struct item *item);
+/* The cell of a counter. */
+uint64_t cell_of(const struct item *item);
 int64_t cells_read(const struct store *store, const struct item *item);
+/* STORE_NO_CELL: none is free. */
+uint64_t cells_take(struct cells *cells);
+/* Of a cell that no peer ever saw. */
+void cells_give(struct cells *cells, uint64_t cell);
+/* *found is `expected`, or what was there instead. False: it cannot be told what happened. */
+bool cells_swap(struct cells *cells, uint64_t cell, int64_t expected, int64_t desired,
+		int64_t *found);
+void cells_count(struct cells *cells, struct store_cells *look);
+/* Ends the cell of a counter that ends. */
+void cells_retire(struct store *store, const struct item *item);
 /* For restore: a counter was found. False: no such cell, or its counter was ending. */
 bool cells_adopt(struct store *store, const struct item *item);
 /* An adopted one does not stay. */
 void cells_disown(struct store *store, const struct item *item);
 void cells_adopted(struct store *store);
+
+/* counter.c */
 size_t cells_format(const struct store *store, const struct item *item, char text[24]);
 
 #endif

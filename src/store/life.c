@@ -28,7 +28,8 @@ void life_describe(const struct store *store, const struct item *item, struct st
 	if (item_kind(lengths) == ITEM_COUNTER) {
 		char text[24];
 
-		memcpy(&info->cell, item_value((struct item *)item), sizeof(info->cell));
+		info->cell = cell_of(item);
+		info->cell_is_open = !store_cell_is_large(cells_read(store, item));
 		info->value_length = cells_format(store, item, text);
 	}
 }

@@ -150,9 +150,8 @@ static bool swing(struct store_worker *worker, const struct store_draft *draft,
 	return true;
 }
 
-/* Replaces `old`, whose bucket is locked, and unlocks. */
-static void replace(struct store_worker *worker, const struct store_draft *draft,
-		    struct index_lock *lock, const struct index_slot *old)
+void put_replace(struct store_worker *worker, const struct store_draft *draft,
+		 struct index_lock *lock, const struct index_slot *old)
 {
 	struct store *store = worker->store;
 	struct item *item = slot_item(store, old);
@@ -178,21 +177,24 @@ static enum store_status commit(struct store_worker *worker, const struct store_
 	struct index_slot old;
 	bool found = index_find(&store->index, &lock, draft->hash, key, put->key_length, &old);
 	bool expired = found && life_is_expired(store, slot_item(store, &old));
+	uint64_t expiry = life_expiry(store, put->ttl_ms);
 	enum store_status status;
 
+	if (put->keeps_expiry && found)
+		expiry = item_expiry(slot_item(store, &old));
 	/* An expired item does not count as being there, but its slot and its version do. */
 	status = check_condition(put, found && !expired ? slot_item(store, &old) : NULL);
 	if (status == STORE_EXISTS || status == STORE_CONFLICT) {
 		if (info)
 			life_describe(store, slot_item(store, &old), info);
 	}
-	if (status == STORE_OK && !swing(worker, draft, &lock, found ? &old : NULL,
-					 life_expiry(store, put->ttl_ms), body_hash))
+	if (status == STORE_OK &&
+	    !swing(worker, draft, &lock, found ? &old : NULL, expiry, body_hash))
 		status = STORE_NO_MEMORY;
 	if (status == STORE_OK && info)
 		life_describe(store, draft->item, info);
 	if (status == STORE_OK && found)
-		replace(worker, draft, &lock, &old);
+		put_replace(worker, draft, &lock, &old);
 	else
 		index_unlock(&lock);
 	if (status == STORE_OK && !found)

@@ -7,7 +7,8 @@
  *
  *	an item that is not complete	its version is 0 or its checksum wrong: a free place
  *	the new and the old item	the one with the higher version stays; its writer had no
- *	of a key			answer yet, so either would have been right
+ *	of a key			answer yet, so either would have been right; but a counter
+ *					stays whose cell was not ended yet
  *	an item that is pending		its writer had done all but say so; it stays
  *	two copies of an item that	they have the same version; one stays
  *	was moved
@@ -71,6 +72,16 @@ static bool is_counter(const struct item *item)
 	return item_kind(item_get_lengths(item)) == ITEM_COUNTER;
 }
 
+/* Which of two items of a key stays. A counter whose cell holds a number (cells_adopt() has seen to
+ * that) has not been replaced, and peers may have counted on in it; and what a counter replaces is
+ * the older one. */
+static bool is_newer(const struct item *item, const struct item *other)
+{
+	if (is_counter(item) != is_counter(other))
+		return is_counter(item);
+	return item_version(item) > item_version(other);
+}
+
 /* Puts the item into the index, instead of an older one of the same key. Returns whether it stays;
  * *loser is an item that does not any more, or 0. */
 static bool adopt_item(struct store_worker *worker, uint64_t offset, uint64_t *loser)
@@ -87,7 +98,7 @@ static bool adopt_item(struct store_worker *worker, uint64_t offset, uint64_t *l
 
 	*loser = 0;
 	if (index_find(&store->index, &lock, hash, item->key, length, &old)) {
-		stays = item_version(item) > item_version(slot_item(store, &old));
+		stays = is_newer(item, slot_item(store, &old));
 		if (stays) {
 			*loser = slot_offset(old.slot);
 			index_replace(&old, slot);
@@ -118,13 +129,13 @@ static bool adopt_place(struct store_worker *worker, uint64_t offset, unsigned s
 		atomic_store(&item->version, 0);
 		return false;
 	}
+	version_start_above(store, item_version(item));
 	if (!adopt_item(worker, offset, &loser)) {
 		if (is_counter(item))
 			cells_disown(store, item);
 		atomic_store(&item->version, 0);
 		return false;
 	}
-	version_start_above(store, item_version(item));
 	/* Views are gone. */
 	atomic_store(&item->expiry, expiry);
 	slab_count(&worker->slab, slab_class_of(size), 1, (int64_t)size);

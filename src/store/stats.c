@@ -47,6 +47,7 @@ static void add_classes(const struct store *store, struct store_stats *stats)
 
 void store_stats(struct store *store, struct store_stats *stats)
 {
+	struct store_cells cells;
 	int64_t keys;
 
 	memset(stats, 0, sizeof(*stats));
@@ -58,11 +59,11 @@ void store_stats(struct store *store, struct store_stats *stats)
 	stats->buckets = index_bucket_count(&store->index);
 	stats->overflow_buckets = __atomic_load_n(&store->index.overflow_used, __ATOMIC_RELAXED);
 	stats->next_version = store->header->next_version;
-	spin_lock_take(&store->cells.lock);
-	stats->cells = store->cells.count;
-	stats->cells_retired = store->cells.retired_end - store->cells.retired_begin;
-	stats->cells_used = store->cells.next - store->cells.free_count - stats->cells_retired;
-	spin_lock_give(&store->cells.lock);
+	cells_count(&store->cells, &cells);
+	stats->cells = cells.count;
+	stats->cells_used = cells.used;
+	stats->cells_retired = cells.retired;
+	stats->cells_lost = cells.lost;
 	spin_lock_take(&store->workers_lock);
 	keys = store->keys;
 	add_worker(stats, &store->past);

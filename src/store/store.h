@@ -54,7 +54,7 @@ enum store_status {
 	STORE_NO_MEMORY = -6,	 /* full, and nothing may or can be evicted; nothing was changed */
 	STORE_NO_ROOM = -7,	 /* the caller's buffer is too small; info tells the length */
 	STORE_NOT_A_NUMBER = -8, /* the value cannot be counted with */
-	STORE_OUT_OF_RANGE = -9, /* the sum would leave STORE_COUNTER_MIN .. STORE_COUNTER_MAX */
+	STORE_OUT_OF_RANGE = -9, /* the sum would be no int64 */
 	STORE_TOO_MANY_PINS = -10, /* on one item */
 	STORE_UNKNOWN = -11,	   /* cell_swap failed: a counter was changed, or not */
 };
@@ -72,8 +72,8 @@ struct store_options {
 	 * not used. */
 	void *memory;
 	size_t size;
-	/* Memory for counters, 8 bytes each, aligned to 8 and zero; peers may be given atomic
-	 * rights to it. NULL: no counters. */
+	/* Memory for cells of counters, 8 bytes each, aligned to 8 and zero; peers may be given
+	 * atomic rights to it. NULL: none. Counters beyond it the store counts by itself. */
 	void *cells;
 	size_t cells_size;
 	/* Nobody outside uses cells: they may be given to another key at once. */
@@ -121,6 +121,7 @@ struct store_info {
 	 * its number, the byte offset in `cells` divided by 8; else it is STORE_NO_CELL. */
 	uint64_t offset;
 	uint64_t cell;
+	bool cell_is_open; /* peers may be told the cell: its number is not large */
 };
 
 #define STORE_NO_CELL UINT64_MAX
@@ -175,7 +176,8 @@ struct store_put {
 	size_t value_length;
 	uint64_t ttl_ms; /* 0: for ever */
 	enum store_condition condition;
-	uint64_t version; /* for STORE_IF_VERSION */
+	uint64_t version;  /* for STORE_IF_VERSION */
+	bool keeps_expiry; /* of what it replaces; ttl_ms is of no account then */
 };
 
 /* info may be NULL; it describes the new item, on STORE_EXISTS and STORE_CONFLICT the current one.
@@ -226,28 +228,57 @@ RMR_MUST_CHECK enum store_status store_expire(struct store_worker *worker, const
 					      size_t key_length, uint64_t ttl_ms,
 					      struct store_info *info);
 
-/* Counters. A key that is not there counts from 0. A value that is the decimal text of a number in
- * range becomes a counter, with a new version; counting on leaves the version as it is. Peers count
- * in the cell by atomics, beside us. A cell whose key is gone holds STORE_COUNTER_GONE, or not much
- * beside it after late additions: a peer that finds less than STORE_COUNTER_MIN asks again. */
-#define STORE_COUNTER_MAX  ((int64_t)1 << 62)
-#define STORE_COUNTER_MIN  (-STORE_COUNTER_MAX)
+/* Counters: numbers of type int64. A key that is not there counts from 0, and a value that is the
+ * decimal text of such a number is one. A number is kept in a cell, or as text; get shows both as
+ * text. Counting in a cell leaves the version as it is; whatever changes the form, and counting on
+ * text, gives a new one.
+ *
+ * Peers count in cells by atomics, beside us, under these rules: they add and subtract less than
+ * STORE_CELL_STEP, and swap only numbers that are not large. A peer that finds a large number
+ * forgets the cell, and asks the next time. A peer that finds that the counter has gone has changed
+ * nothing: it forgets the cell, and asks now. */
+#define STORE_CELL_STEP	   ((int64_t)1 << 32)
+#define STORE_CELL_LARGE   ((int64_t)1 << 61)
+#define STORE_CELL_MAX	   ((int64_t)1 << 62)
 #define STORE_COUNTER_GONE INT64_MIN
 
-/* Adds, and answers the sum. STORE_NO_MEMORY: also when no cell is free. info may be NULL. */
+static inline bool store_cell_is_large(int64_t number)
+{
+	return number > STORE_CELL_LARGE || number < -STORE_CELL_LARGE;
+}
+
+/* On both sides: late additions to STORE_COUNTER_GONE may wrap around. */
+static inline bool store_cell_is_gone(int64_t number)
+{
+	return number > STORE_CELL_MAX || number < -STORE_CELL_MAX;
+}
+
+/* Adds, and answers the sum. STORE_OUT_OF_RANGE: it is no int64, and nothing was changed. info may
+ * be NULL. */
 RMR_MUST_CHECK enum store_status store_add(struct store_worker *worker, const void *key,
 					   size_t key_length, int64_t delta, int64_t *sum,
 					   struct store_info *info);
 
-/* Sets a counter to `desired` if it is `expected`; *found becomes what it was. STORE_CONFLICT. */
+/* Sets a number to `desired` if it is `expected`; *found becomes what it was. STORE_CONFLICT. */
 RMR_MUST_CHECK enum store_status store_swap(struct store_worker *worker, const void *key,
 					    size_t key_length, int64_t expected, int64_t desired,
 					    int64_t *found);
 
-/* Cells whose keys are gone are not used again before nobody can add to them any more. The caller
- * knows when: it takes a ticket, waits until no peer has an older location, and gives it back. */
+/* Cells whose keys are gone are not used again while a peer may add to them. The caller knows when
+ * none can: it takes a ticket, waits until no peer has an older location, and gives it back. */
 uint64_t store_cells_ticket(struct store *store);
 void store_cells_release(struct store *store, uint64_t ticket);
+
+/* Of a peer that has locations it will never be known to have lost: no cell that was ever used
+ * until now is used again once its counter ends. */
+void store_cells_bar(struct store *store);
+
+struct store_cells {
+	uint64_t count, used, retired;
+	uint64_t lost;	  /* barred and retired, for good */
+	bool were_missed; /* since the last look some number would have had a cell, and got none */
+};
+void store_cells_look(struct store *store, struct store_cells *look);
 
 /* Called for each key, with the bucket locked: it must be short and not call the store. False ends
  * the scan before this key. */
@@ -304,7 +335,7 @@ struct store_stats {
 	uint64_t keys;
 	uint64_t buckets;
 	uint64_t overflow_buckets;
-	uint64_t cells, cells_used, cells_retired;
+	uint64_t cells, cells_used, cells_retired, cells_lost;
 	uint64_t next_version;
 	/* Since the start. */
 	uint64_t gets, hits, puts, deletes, expired, evicted, moved, pages_moved;

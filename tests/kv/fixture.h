@@ -61,6 +61,7 @@ bool value_is(const void *value, size_t length, uint64_t number);
 extern const struct test basic_tests[];
 extern const struct test size_tests[];
 extern const struct test many_tests[];
+extern const struct test counter_tests[];
 extern const struct test failure_tests[];
 extern const struct test life_tests[];
 extern const struct test trust_tests[];

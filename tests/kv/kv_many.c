@@ -162,43 +162,6 @@ static void test_too_many_clients(void)
 	server_stop(&server);
 }
 
-/* Counters that come and go: cells are used again, and no count goes to another key. */
-static void test_counters_come_and_go(void)
-{
-	enum { CELLS = 64 };
-	const int rounds = setup.fault_plan ? 300 : 2000;
-	kv_server_options_t options = {.counters = CELLS};
-	kv_client_t *one, *two;
-	struct server server;
-	char key[16];
-
-	server_start(&server, &options);
-	one = client_open(&server, NULL);
-	two = client_open(&server, NULL);
-	for (int i = 0; i < rounds; i++) {
-		size_t length = (size_t)snprintf(key, sizeof(key), "c%d", i % 8);
-		int64_t sum = 0;
-		int status, tries = 0;
-
-		do {
-			status = kv_client_incr(one, key, length, 1, &sum);
-			if (status == KV_NO_MEMORY) {
-				/* All cells wait for both to forget them. */
-				CHECK_KV(two, kv_client_ping(two, NULL), KV_OK);
-				test_sleep_ms(20);
-			}
-		} while (status == KV_NO_MEMORY && tries++ < 200);
-		CHECK_KV(one, status, KV_OK);
-		CHECK_EQ(sum, 1);
-		CHECK_KV(two, kv_client_incr(two, key, length, 1, &sum), KV_OK);
-		CHECK_EQ(sum, 2);
-		CHECK_KV(one, kv_client_delete(one, key, length), KV_OK);
-	}
-	kv_client_destroy(one);
-	kv_client_destroy(two);
-	server_stop(&server);
-}
-
 /* ------------------------------------------------------------------------------------------
  * Figures
  */
@@ -292,6 +255,5 @@ const struct test many_tests[] = {
 	{"two_clients_one_worker", test_two_clients_one_worker},
 	{"crowd", test_crowd, TEST_SLOW, 120},
 	{"too_many_clients", test_too_many_clients},
-	{"counters_come_and_go", test_counters_come_and_go},
 	{0},
 };

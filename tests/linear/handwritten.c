@@ -147,9 +147,17 @@ const struct handwritten handwritten[] = {
 		INCR(0, 1, 10, 1, KV_OK, 1), INCR(1, 1, 10, 1, KV_OK, 1)}},
 	{"an increment done twice", false, .ops = {
 		INCR(0, 1, 2, 1, KV_OK, 1), GET_NUMBER(1, 3, 4, 2, 0)}},
-	{"a counter keeps its version", false, .ops = {
+	{"a counter gets a new version", true, .ops = {
 		INCR(0, 1, 2, 1, KV_OK, 1), GET_NUMBER(1, 3, 4, 1, 5), INCR(0, 5, 6, 1, KV_OK, 2),
 		GET_NUMBER(1, 7, 8, 2, 6)}},
+	{"a counter keeps its version", true, .ops = {
+		INCR(0, 1, 2, 1, KV_OK, 1), GET_NUMBER(1, 3, 4, 1, 5), INCR(0, 5, 6, 1, KV_OK, 2),
+		GET_NUMBER(1, 7, 8, 2, 5)}},
+	{"a counter gets an older version", false, .ops = {
+		INCR(0, 1, 2, 1, KV_OK, 1), GET_NUMBER(1, 3, 4, 1, 5), INCR(0, 5, 6, 1, KV_OK, 2),
+		GET_NUMBER(1, 7, 8, 2, 4)}},
+	{"a counter's version changes by itself", false, .ops = {
+		INCR(0, 1, 2, 1, KV_OK, 1), GET_NUMBER(1, 3, 4, 1, 5), GET_NUMBER(1, 7, 8, 1, 6)}},
 	{"a counter anew has another version", true, .ops = {
 		INCR(0, 1, 2, 1, KV_OK, 1), GET_NUMBER(1, 3, 4, 1, 5), DELETE(0, 5, 6, KV_OK),
 		INCR(0, 7, 8, 1, KV_OK, 1), GET_NUMBER(1, 9, 10, 1, 3)}},
@@ -169,7 +177,7 @@ const struct handwritten handwritten[] = {
 		INCR(0, 1, 2, 3, KV_OK, 3), SWAP(0, 3, 9, 3, 4, KV_OK, 3),
 		SWAP(1, 3, 9, 3, 5, KV_OK, 3)}},
 	{"out of range", true, .ops = {
-		INCR(0, 1, 2, (int64_t)1 << 62, KV_OK, (int64_t)1 << 62),
+		INCR(0, 1, 2, INT64_MAX, KV_OK, INT64_MAX),
 		INCR(0, 3, 4, 1, KV_OUT_OF_RANGE, 0)}},
 	{"out of range for no reason", false, .ops = {
 		INCR(0, 1, 2, 1, KV_OUT_OF_RANGE, 0)}},

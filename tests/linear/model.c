@@ -6,11 +6,6 @@
 
 #include <inttypes.h>
 
-static bool is_in_range(int64_t number)
-{
-	return number >= -MODEL_COUNTER_MAX && number <= MODEL_COUNTER_MAX;
-}
-
 /* Something tells the version of what is there; 0: it does not. */
 static bool see_version(struct model_state *state, uint64_t version)
 {
@@ -34,6 +29,15 @@ static bool set(struct model_state *state, enum model_kind kind, uint64_t conten
 	if (version)
 		state->floor = version;
 	return true;
+}
+
+/* A counter may keep its version, or get a higher one. */
+static void count_on(struct model_state *state, uint64_t number)
+{
+	state->content = number;
+	if (state->version)
+		state->floor = state->version - 1;
+	state->version = 0;
 }
 
 static bool clear(struct model_state *state)
@@ -122,8 +126,7 @@ static bool apply_delete_if_version(const struct model_op *op, struct model_stat
 static bool apply_incr(const struct model_op *op, struct model_state *state)
 {
 	int64_t before = state->kind == MODEL_COUNTER ? (int64_t)state->content : 0, sum;
-	bool overflow =
-		__builtin_add_overflow(before, (int64_t)op->argument, &sum) || !is_in_range(sum);
+	bool overflow = __builtin_add_overflow(before, (int64_t)op->argument, &sum);
 	int status = op->is_blind ? KV_OK : op->from->status;
 
 	if (status == KV_NOT_A_NUMBER)
@@ -136,7 +139,7 @@ static bool apply_incr(const struct model_op *op, struct model_state *state)
 		return false;
 	if (state->kind == MODEL_ABSENT)
 		return set(state, MODEL_COUNTER, (uint64_t)sum, 0);
-	state->content = (uint64_t)sum;
+	count_on(state, (uint64_t)sum);
 	return true;
 }
 
@@ -144,8 +147,6 @@ static bool apply_counter_cas(const struct model_op *op, struct model_state *sta
 {
 	int status = op->is_blind ? KV_OK : op->from->status;
 
-	if (status == KV_OUT_OF_RANGE)
-		return !is_in_range((int64_t)op->argument);
 	if (status == KV_NOT_FOUND)
 		return state->kind == MODEL_ABSENT;
 	if (status == KV_NOT_A_NUMBER)
@@ -156,7 +157,7 @@ static bool apply_counter_cas(const struct model_op *op, struct model_state *sta
 		return state->content != op->from->expected;
 	if (status != KV_OK || state->content != op->from->expected)
 		return false;
-	state->content = op->argument;
+	count_on(state, op->argument);
 	return true;
 }
 

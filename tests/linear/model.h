@@ -4,8 +4,8 @@
  *	absent | a value, with its id and version | a counter, with its number and version
  *
  * It says what kv.h says. A version is above the one it replaces; a key that is put anew after it
- * was deleted may get any. A counter keeps its version while it counts. The driver puts no value
- * that is the text of a number, so a value never becomes a counter.
+ * was deleted may get any. Counting may give a counter a new version, or not. The driver puts no
+ * value that is the text of a number, so a value never becomes a counter.
  *
  * Not every version is told: that of a counter is not, nor that of a put whose answer was lost.
  * Such a version is 0, for unknown, until something sees it; from then on it is that one. What
@@ -25,9 +25,6 @@ enum model_kind {
 	MODEL_VALUE,
 	MODEL_COUNTER,
 };
-
-/* The range of a counter. */
-#define MODEL_COUNTER_MAX ((int64_t)1 << 62)
 
 /* No padding: states are compared and hashed as bytes. */
 struct model_state {

@@ -5,6 +5,7 @@
  * any key, but what it still has must be right: a key that is missing is then taken out of the
  * table. Values carry a pattern that the table can make again from a seed.
  */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,9 +79,12 @@ static void check_info(const struct entry *entry, const struct store_info *info)
 	CHECK(is_alive(entry));
 	CHECK_EQ(info->version, entry->version);
 	CHECK_EQ(info->expires_ms, entry->expires_ms);
-	CHECK_EQ(info->cell != STORE_NO_CELL, entry->is_counter);
-	if (!entry->is_counter)
+	if (entry->is_counter) {
+		CHECK_EQ(info->value_length, snprintf(NULL, 0, "%" PRId64, entry->count));
+	} else {
+		CHECK_EQ(info->cell, STORE_NO_CELL);
 		CHECK_EQ(info->value_length, entry->length);
+	}
 }
 
 static size_t pick_length(struct model *model)
@@ -239,20 +243,33 @@ static void do_add(struct model *model, uint64_t number)
 	uint8_t key[STORE_MAX_KEY];
 	int64_t delta = (int64_t)test_rng_below(&model->rng, 1000) - 500, sum;
 	struct store_info info;
-	enum store_status status =
-		store_add(model->test.worker, key, make_key(number, key), delta, &sum, &info);
+	enum store_status status;
 
+	/* Some numbers are too large for a cell. */
+	if (test_rng_below(&model->rng, 4) == 0)
+		delta *= (int64_t)1 << 54;
+	status = store_add(model->test.worker, key, make_key(number, key), delta, &sum, &info);
+	if (status == STORE_OUT_OF_RANGE) {
+		CHECK(is_alive(entry) && entry->is_counter);
+		CHECK(__builtin_add_overflow(entry->count, delta, &sum));
+		return;
+	}
 	if (status == STORE_NOT_A_NUMBER) {
 		CHECK(is_alive(entry) && !entry->is_counter);
 		return;
 	}
-	if (status == STORE_NO_MEMORY) {
-		CHECK(!is_alive(entry) || !entry->is_counter || model->may_lose);
+	if (status == STORE_NO_MEMORY)
 		return;
-	}
 	CHECK_EQ(status, STORE_OK);
-	if (is_alive(entry) && entry->is_counter && entry->version == info.version) {
+	/* What was lost counts from 0, for ever. If it was 0 before, there is no difference. */
+	if (model->may_lose && sum == delta && info.expires_ms == 0)
+		entry->exists = false;
+	if (is_alive(entry)) {
+		CHECK(entry->is_counter);
 		entry->count += delta;
+		/* It stays as long as the number is in its cell. */
+		CHECK(info.version >= entry->version);
+		entry->version = info.version;
 	} else {
 		check_missing(model, entry);
 		*entry = (struct entry){.exists = true,
@@ -286,7 +303,8 @@ static void do_pinned(struct model *model, uint64_t number)
 		do_put(model, test_rng_below(&model->rng, model->keys));
 	model->pins--;
 	entry = &model->entries[number];
-	if (view.info.cell == STORE_NO_CELL && entry->version == view.info.version) {
+	if (view.info.cell == STORE_NO_CELL && entry->version == view.info.version &&
+	    !entry->is_counter) {
 		make_value(entry->seed, model->expected, view.length);
 		CHECK_MEM(view.value, model->expected, view.length);
 	}

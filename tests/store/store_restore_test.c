@@ -64,32 +64,68 @@ static void test_counter_that_was_ending(void)
 	test_store_close(&test);
 }
 
-/* The writer of the value died before it killed the counter: the cell is free again. */
-static void test_counter_that_was_replaced(void)
+/* A counter that was replaced by `text`, as its writer leaves it who dies before it kills the
+ * counter: with its cell ended, or not yet. */
+static void replace_half(struct test_store *test, const char *text, bool has_ended)
 {
 	struct store_info counter, value;
 	_Atomic uint64_t *version;
-	struct test_store test;
-	struct store_stats stats;
 	int64_t sum;
 
-	test_store_open(&test, 2 * MIB, STORE_REJECT);
-	CHECK_EQ(store_add(test.worker, "count", 5, 42, &sum, &counter), STORE_OK);
-	CHECK_EQ(put_text(test.worker, "count", "no number", &value), STORE_OK);
-	version = (_Atomic uint64_t *)((uint8_t *)test.memory + counter.offset);
-	store_worker_close(test.worker);
-	test.worker = NULL;
+	CHECK_EQ(store_add(test->worker, "count", 5, 42, &sum, &counter), STORE_OK);
+	CHECK_EQ(put_text(test->worker, "count", text, &value), STORE_OK);
 	/* As it was before the kill, and before the place was free. */
+	store_worker_close(test->worker);
+	version = (_Atomic uint64_t *)((uint8_t *)test->memory + counter.offset);
 	*version = counter.version;
 	version[1] = item_checksum(counter.offset, counter.version, 0, version[3],
 				   item_body_hash((struct item *)version));
-	((int64_t *)test.cells)[counter.cell] = 42;
-	test_store_restart(&test);
-	CHECK_EQ(store_stat(test.worker, "count", 5, &value), STORE_OK);
-	CHECK_EQ(value.cell, STORE_NO_CELL);
+	version = (_Atomic uint64_t *)((uint8_t *)test->memory + value.offset);
+	*version |= ITEM_PENDING;
+	((int64_t *)test->cells)[counter.cell] = has_ended ? STORE_COUNTER_GONE + 7 : 43;
+	test->worker = NULL;
+	test_store_restart(test);
+}
+
+/* The cell was not ended: peers may have counted on, so the counter stays. */
+static void test_counter_that_was_not_replaced(void)
+{
+	struct test_store test;
+	struct store_stats stats;
+	struct store_info info;
+	char value[16];
+
+	test_store_open(&test, 2 * MIB, STORE_REJECT);
+	replace_half(&test, "no number", false);
+	CHECK_EQ(get_text(test.worker, "count", value, sizeof(value), &info), STORE_OK);
+	CHECK_STR(value, "43");
+	CHECK(info.cell != STORE_NO_CELL);
+	store_stats(test.store, &stats);
+	CHECK_EQ(stats.keys, 1);
+	CHECK_EQ(stats.cells_used, 1);
+	test_store_check(&test);
+	test_store_close(&test);
+}
+
+/* The cell was ended, so the number is where it went: the cell is free again. */
+static void test_counter_that_was_replaced(void)
+{
+	struct test_store test;
+	struct store_stats stats;
+	struct store_info info;
+	char value[32];
+	int64_t sum;
+
+	test_store_open(&test, 2 * MIB, STORE_REJECT);
+	replace_half(&test, "4611686018427387946", true);
+	CHECK_EQ(get_text(test.worker, "count", value, sizeof(value), &info), STORE_OK);
+	CHECK_STR(value, "4611686018427387946");
+	CHECK_EQ(info.cell, STORE_NO_CELL);
 	store_stats(test.store, &stats);
 	CHECK_EQ(stats.keys, 1);
 	CHECK_EQ(stats.cells_used, 0);
+	CHECK_EQ(store_add(test.worker, "count", 5, -4611686018427387904, &sum, NULL), STORE_OK);
+	CHECK_EQ(sum, 42);
 	test_store_check(&test);
 	test_store_close(&test);
 }
@@ -145,6 +181,7 @@ static const struct test tests[] = {
 	{"equal_when_evicting", test_equal_evicting},
 	{"a_counter_that_was_ending", test_counter_that_was_ending},
 	{"a_counter_that_was_replaced", test_counter_that_was_replaced},
+	{"a_counter_that_was_not_replaced", test_counter_that_was_not_replaced},
 	{"a_time_that_was_changing", test_a_time_that_was_changing},
 	{"a_full_store", test_a_full_store},
 };

@@ -214,7 +214,8 @@ static void use_counter(struct actor *actor)
 		return;
 	CHECK_EQ(store_add(actor->worker, &key, sizeof(key), delta, &sum, &info), STORE_OK);
 	atomic_fetch_add(&actor->scene->sums[key.number], delta);
-	/* And as a peer does it. */
+	/* And as a peer does it. There is a cell for each. */
+	CHECK(info.cell != STORE_NO_CELL);
 	atomic_fetch_add((_Atomic int64_t *)actor->scene->test.cells + info.cell, 3);
 	atomic_fetch_add(&actor->scene->sums[key.number], 3);
 }
