@@ -143,7 +143,8 @@ const char *kv_server_error(void);
 
 /* Serves until SIGINT or SIGTERM; SIGUSR1 prints statistics to stderr. All options are the default
  * but memory: 2.25 GiB, or half of what the machine has if that is less, so that values of 1 GiB
- * can be stored. Returns 0, or 1 on error, which it prints. */
+ * can be stored; and the key file, which the environment variable REMORA_KEY_FILE names, as for
+ * clients. Without a key this host alone is served. Returns 0, or 1 on error, which it prints. */
 int run_server(void);
 
 #ifdef __cplusplus

@@ -59,6 +59,8 @@ GUESTS = [
         ("kv_conformance_verbs_socket",
          "build/tests/kv_conformance --provider verbs:rxe0,socket --host 10.77.0.1 --fast "
          "--filter all_sizes", 300),
+        ("kv_modes_verbs",
+         "build/tests/kv_modes_test guest build/bin/kv-server build/bin/kv-client", 300),
         # These take rights and links away, and give them back: so after all others.
         ("kv_doctor_verbs", "build/tests/kv_doctor_parts_test guest", 300),
         ("verbs_doctor_test", "build/tests/verbs_doctor_test guest", 300),

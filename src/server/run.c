@@ -46,7 +46,9 @@ static size_t choose_memory(void)
 
 int run_server(void)
 {
-	const kv_server_options_t options = {.memory = choose_memory()};
+	const char *key_file = getenv("REMORA_KEY_FILE");
+	const kv_server_options_t options = {.memory = choose_memory(),
+					     .key_file = key_file && *key_file ? key_file : NULL};
 	kv_server_t *server = NULL;
 	sigset_t signals, before;
 	int result = 1;
