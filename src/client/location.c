@@ -69,18 +69,24 @@ static void use(struct locations *locations, struct location *location)
 
 void locations_clear(struct locations *locations)
 {
-	if (locations->entries)
-		memset(locations->entries, 0,
-		       ((size_t)locations->set_mask + 1) * LOCATION_WAYS *
-			       sizeof(*locations->entries));
+	if (!locations->entries)
+		return;
+	/* Only what is in use is written: pages that hold nothing take no memory. */
+	for (size_t i = 0; i < ((size_t)locations->set_mask + 1) * LOCATION_WAYS; i++) {
+		if (locations->entries[i].used)
+			locations->entries[i] = (struct location){0};
+	}
 }
 
 void locations_clear_cells(struct locations *locations)
 {
 	if (!locations->entries)
 		return;
-	for (size_t i = 0; i < ((size_t)locations->set_mask + 1) * LOCATION_WAYS; i++)
-		locations->entries[i].cell = LOCATION_NO_CELL;
+	/* Only what is in use is written: pages that hold nothing take no memory. */
+	for (size_t i = 0; i < ((size_t)locations->set_mask + 1) * LOCATION_WAYS; i++) {
+		if (locations->entries[i].used)
+			locations->entries[i].cell = LOCATION_NO_CELL;
+	}
 }
 
 const struct location *locations_find(struct locations *locations, uint64_t hash)
