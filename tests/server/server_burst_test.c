@@ -62,7 +62,7 @@ static void burst(const char *by)
 		busy[i] = test_spawn(be_busy, NULL);
 	CHECK_EQ(pipe(starting_line), 0);
 	for (int i = 0; i < CLIENTS; i++)
-		clients[i] = test_spawn(come, (char *)NULL + i + 1);
+		clients[i] = test_spawn(come, &clients[i]);
 	close(starting_line[0]);
 	close(starting_line[1]);
 	for (int i = 0; i < CLIENTS; i++)
