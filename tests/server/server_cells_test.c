@@ -79,7 +79,7 @@ static void start_late(struct late *late, bool is_inside)
  * epoch begins; and says that we have forgotten ours. */
 static void wear_cells_out(struct raw *raw)
 {
-	char key[8];
+	char key[16];
 
 	for (int i = 0; i < 2 * CELLS; i++) {
 		snprintf(key, sizeof(key), "n%d", i);
@@ -109,7 +109,7 @@ static void await_cells(struct raw *raw)
 /* All counters of this client are as it left them. */
 static void check_untouched(struct raw *raw, int64_t expected)
 {
-	char key[8];
+	char key[16];
 
 	for (int i = 0; i < 2 * CELLS; i++) {
 		snprintf(key, sizeof(key), "m%d", i);
