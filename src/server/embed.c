@@ -46,3 +46,28 @@ const char *server_device_name(const struct kv_server *server, unsigned number)
 	}
 	return NULL;
 }
+
+void server_count_request(struct kv_server *server, unsigned op, uint64_t ns)
+{
+	counter_add(&server->above.requests[PATH_GRPC][op], 1);
+	times_record(&server->above_times, op, ns);
+}
+
+void server_count_again(struct kv_server *server)
+{
+	/* Sums are modulo 2^64: one less is one less. */
+	counter_add(&server->above.client_hits, -1);
+}
+
+void server_count_bytes(struct kv_server *server, int64_t in, int64_t out)
+{
+	counter_add(&server->above.bytes_in, in);
+	counter_add(&server->above.bytes_out, out);
+}
+
+void server_count_clients(struct kv_server *server, int64_t change)
+{
+	counter_add(&server->above.present[PATH_GRPC], change);
+	if (change > 0)
+		counter_add(&server->above.sessions, change);
+}

@@ -47,4 +47,15 @@ bool keys_have(const struct server_keys *keys, uint64_t key_id);
 /* Another number each time that the keys have changed. Any thread. */
 unsigned server_keys_generation(const struct kv_server *server);
 
+/* Figures of the layer above, which count with the server's own, as of path "grpc". One thread
+ * calls these. */
+
+/* A request was carried out, in so many nanoseconds. `op` is one of kv/protocol.h. */
+void server_count_request(struct kv_server *server, unsigned op, uint64_t ns);
+/* A get has looked its key up once more: the store has counted two hits. */
+void server_count_again(struct kv_server *server);
+void server_count_bytes(struct kv_server *server, int64_t in, int64_t out);
+/* Connections that came, or went. */
+void server_count_clients(struct kv_server *server, int64_t change);
+
 #endif

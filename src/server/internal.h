@@ -55,7 +55,8 @@
  * Paths: where clients come from (listen.c)
  */
 
-enum path_kind { PATH_SHM, PATH_TCP, PATH_VERBS, PATH_OFI, PATH_KINDS };
+/* PATH_GRPC: only in figures, of the layer above (embed.h). */
+enum path_kind { PATH_SHM, PATH_TCP, PATH_VERBS, PATH_OFI, PATH_GRPC, PATH_KINDS };
 
 struct server_path {
 	enum path_kind kind;
@@ -526,6 +527,9 @@ struct kv_server {
 	uint64_t listening_ns; /* since when all addresses are ours */
 	struct counters past;  /* of workers that have ended */
 	struct times_past times_past;
+	/* Of the layer above, in one thread of its own: embed.h. */
+	struct counters above;
+	struct times above_times;
 
 	pthread_t acceptor, housekeeper;
 	bool acceptor_runs, housekeeper_runs;

@@ -81,10 +81,8 @@ void stats_add(struct counters *into, const struct counters *from)
 }
 
 static const char *const kind_names[PATH_KINDS] = {
-	[PATH_SHM] = "shm",
-	[PATH_TCP] = "tcp",
-	[PATH_VERBS] = "verbs",
-	[PATH_OFI] = "ofi",
+	[PATH_SHM] = "shm", [PATH_TCP] = "tcp",	  [PATH_VERBS] = "verbs",
+	[PATH_OFI] = "ofi", [PATH_GRPC] = "grpc",
 };
 
 /* All of it; by path, if there were any; and how long they took lately, if some were timed. */
@@ -119,6 +117,7 @@ static void write_operation(struct kv_server *server, const struct counters *all
 static void add_all(struct kv_server *server, struct counters *all)
 {
 	stats_add(all, &server->past);
+	stats_add(all, &server->above);
 	for (unsigned i = 0; i < server->worker_count; i++)
 		stats_add(all, &server->workers[i].counters);
 }

@@ -44,8 +44,9 @@ void times_record(struct times *times, unsigned op, uint64_t ns)
 static void sum_up(const struct kv_server *server, unsigned row, uint64_t sums[TIMES_BUCKETS])
 {
 	memset(sums, 0, TIMES_BUCKETS * sizeof(sums[0]));
-	for (unsigned i = 0; i < server->worker_count; i++) {
-		const struct times *times = &server->workers[i].times;
+	for (unsigned i = 0; i <= server->worker_count; i++) {
+		const struct times *times =
+			i < server->worker_count ? &server->workers[i].times : &server->above_times;
 
 		/* Relaxed: figures, ordered with nothing. */
 		for (unsigned bucket = 0; bucket < TIMES_BUCKETS; bucket++)

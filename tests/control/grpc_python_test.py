@@ -633,6 +633,35 @@ def test_tls_files_without_permission():
     assert "let the user of this program read it" in result.stderr, result
 
 
+# ---------------------------------------------------------------- figures
+
+
+def test_figures():
+    """Calls count in the server's figures; the hit ratio is right whatever the values' length."""
+    with service() as (_, call):
+        call.Put(key=b"short", inline_value=b"v")
+        put_stream(call, b"long", bytes(200000))
+        put_stream(call, b"longer", bytes(5 << 20))
+        call.Cas(key=b"new", value=b"v")
+        for _ in range(100):
+            call.Get(key=b"short")
+            call.Get(key=b"long")
+            get_stream(call, b"longer")
+            for method in (call.Get, lambda key: list(call.GetStream(key=key))):
+                with expect(grpc.StatusCode.NOT_FOUND):
+                    method(key=b"none")
+        call.Delete(key=b"short")
+        call.Touch(key=b"long", ttl_seconds=100)
+        figures = {f.name: f.number for f in call.Stats().figures}
+        assert (figures["gets"], figures["hits"]) == (500, 300), figures
+        for name, count in (("get", 500), ("put", 4), ("delete", 1), ("expire", 1)):
+            assert figures[f"requests.{name}"] == count, (name, figures)
+            assert figures[f"requests.{name}.grpc"] == count, (name, figures)
+            assert figures[f"times.{name}.samples"] > 0, (name, figures)
+        assert figures["clients.grpc"] == 1 and figures["bytes_in"] > 5 << 20, figures
+        assert figures["bytes_out"] > 500 << 20, figures
+
+
 # ---------------------------------------------------------------- compression
 
 

@@ -834,8 +834,8 @@ def test_top_once():
         server.client("get", "nothing", device="tcp")
         text = server.client("top", "--interval", "50ms").stdout.decode()
         for pattern in (r"^kv-server port \d+ +up \d+s +ping [\d.]+[num]s",
-                        r"^clients 1 of \d+: shm 1, tcp 0, verbs 0$",
-                        r"^OPERATION +/s +p50 +p99 +p99.9 +shm/s +tcp/s +verbs/s$",
+                        r"^clients 1 of \d+: shm 1, tcp 0, verbs 0, grpc 0$",
+                        r"^OPERATION +/s +p50 +p99 +p99.9 +shm/s +tcp/s +verbs/s +grpc/s$",
                         r"^put +[\d.]+ +[\d.]+[num]s +[\d.]+[num]s +[\d.]+[num]s +[\d.]+ +[\d.]+ ",
                         r"^stat +", r"^ping +[\d.]+ ", r"^hit ratio \d+\.\d%",
                         r"^one-sided gets ", r"never reach the server", r"^keys 2 +memory 64",

@@ -16,7 +16,7 @@
 #define TOUCH_SHARE 8
 #define CLASSES_MAX 64
 
-static const char *const kinds[] = {"shm", "tcp", "verbs"};
+static const char *const kinds[] = {"shm", "tcp", "verbs", "grpc"};
 #define KIND_COUNT (sizeof(kinds) / sizeof(kinds[0]))
 
 /* In the order of what people look for; what is left out here belongs to one of them. */
@@ -217,7 +217,7 @@ static void write_operations(const struct frame *frame, FILE *file)
 {
 	fprintf(file, "\n%-13s%8s%8s%8s%8s", "OPERATION", "/s", "p50", "p99", "p99.9");
 	for (size_t i = 0; i < KIND_COUNT; i++)
-		fprintf(file, "%7s/s", kinds[i]);
+		fprintf(file, "%6s/s", kinds[i]);
 	fputc('\n', file);
 	for (size_t i = 0; i < OPERATION_COUNT; i++) {
 		const char *name = operations[i].figure;
@@ -234,7 +234,7 @@ static void write_operations(const struct frame *frame, FILE *file)
 		fprintf(file, "%8s",
 			time_text(figures_value(&frame->now, "times.%s.p999_ns", name)).of);
 		for (size_t kind = 0; kind < KIND_COUNT; kind++)
-			fprintf(file, "%9s",
+			fprintf(file, "%8s",
 				rate_text(frame_rate(frame, "requests.%s.%s", name, kinds[kind]))
 					.of);
 		fputc('\n', file);

@@ -78,20 +78,21 @@ static bool take_streamed(void *context, const uint8_t *bytes, size_t length)
 
 /* The value is in the message, or at the location. */
 static int ask_put(kv_control_t *control, struct deposit *deposit, KvCache__ValueLocation *location,
-		   struct control_ask *ask)
+		   struct control_ask *result)
 {
 	ProtobufCBinaryData value = {deposit->length, (uint8_t *)deposit->value};
-	KvCache__PutRequest put;
-	KvCache__CasRequest cas;
-
-	kv_cache__put_request__init(&put);
-	kv_cache__cas_request__init(&cas);
-	*ask = (struct control_ask){
+	struct control_ask ask = {
 		.changes_something = true,
 		.is_once = location != NULL,
 		.context = deposit,
 		.deadline_ns = deposit->deadline_ns,
 	};
+	KvCache__PutRequest put;
+	KvCache__CasRequest cas;
+	int status;
+
+	kv_cache__put_request__init(&put);
+	kv_cache__cas_request__init(&cas);
 	if (deposit->options.condition == KV_ALWAYS) {
 		put.key = deposit->key;
 		put.ttl_ms = deposit->options.ttl_ms;
@@ -102,9 +103,9 @@ static int ask_put(kv_control_t *control, struct deposit *deposit, KvCache__Valu
 		} else {
 			put.inline_value = value;
 		}
-		ask->path = "/kv_cache.KvCacheService/Put";
-		ask->request = &put.base;
-		ask->take = take_put;
+		ask.path = "/kv_cache.KvCacheService/Put";
+		ask.request = &put.base;
+		ask.take = take_put;
 	} else {
 		cas.key = deposit->key;
 		cas.ttl_ms = deposit->options.ttl_ms;
@@ -113,11 +114,14 @@ static int ask_put(kv_control_t *control, struct deposit *deposit, KvCache__Valu
 			cas.rdma_location = location;
 		else
 			cas.value = value;
-		ask->path = "/kv_cache.KvCacheService/Cas";
-		ask->request = &cas.base;
-		ask->take = take_cas;
+		ask.path = "/kv_cache.KvCacheService/Cas";
+		ask.request = &cas.base;
+		ask.take = take_cas;
 	}
-	return control_ask(control, ask);
+	status = control_ask(control, &ask);
+	ask.request = NULL;
+	*result = ask;
+	return status;
 }
 
 static int put_in_chunks(kv_control_t *control, struct deposit *deposit)

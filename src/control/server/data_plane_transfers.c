@@ -377,6 +377,7 @@ void data_plane_get(struct data_plane *plane, struct rpc *call, const KvCache__G
 	}
 	if (view.info.cell != STORE_NO_CELL) {
 		store_unpin(worker, &view);
+		server_count_again(plane->control->server);
 		get_counter(plane, call, &response, request);
 	} else if (view.length <= inline_limit(plane, request)) {
 		answer_inline(plane, call, &response, &view.info, view.value, view.length);

@@ -123,6 +123,7 @@ static void read_some(struct h2_conn *conn)
 		conn->heard_ns = clock_quick_ns();
 		conn->asked = false;
 		figure_add(&control->figures.bytes_in, got);
+		server_count_bytes(control->server, got, 0);
 		taken = nghttp2_session_mem_recv(conn->session, control->input, (size_t)got);
 		h2_touch(conn);
 		/* Cut off: the flush sends GOAWAY, and ends it. */
@@ -204,6 +205,7 @@ void h2_open(struct kv_control_server *control, int fd, const char *peer, bool i
 	control->conn_count++;
 	figure_add(&control->figures.connections, 1);
 	figure_add(&control->figures.connections_total, 1);
+	server_count_clients(control->server, 1);
 	conn->state = control->uses_tls ? H2_HANDSHAKE : H2_OPEN;
 	if (control->uses_tls)
 		conn->tls = make_tls(control, fd);
@@ -243,6 +245,7 @@ void h2_destroy(struct h2_conn *conn)
 	list_remove(&conn->link);
 	control->conn_count--;
 	figure_add(&control->figures.connections, -1);
+	server_count_clients(control->server, -1);
 	nghttp2_session_del(conn->session);
 	if (conn->watch.ready)
 		control_watch_remove(control, &conn->watch);
@@ -302,6 +305,7 @@ static bool send_rest(struct h2_conn *conn)
 		conn->output_sent += (size_t)sent;
 		conn->moved_ns = clock_quick_ns();
 		figure_add(&conn->control->figures.bytes_out, sent);
+		server_count_bytes(conn->control->server, 0, sent);
 	}
 	free(conn->output);
 	conn->output = NULL;
@@ -323,6 +327,7 @@ static bool send_or_keep(struct h2_conn *conn, size_t length)
 	if (sent < 0)
 		sent = 0;
 	figure_add(&conn->control->figures.bytes_out, sent);
+	server_count_bytes(conn->control->server, 0, sent);
 	if (sent)
 		conn->moved_ns = clock_quick_ns();
 	if ((size_t)sent == length)

@@ -225,6 +225,7 @@ struct rpc {
 	const char *late_text; /* why the deadline is ours; NULL: it is the client's */
 	size_t heap_place;     /* in deadlines, plus 1; 0: not there */
 	uint64_t heard_ns;     /* when bytes last came, or were taken */
+	uint64_t begun_ns;     /* when the method began; 0: it did not */
 
 	struct rpc_output output;
 	enum grpc_status status;
@@ -333,6 +334,7 @@ struct rpc_method {
 	method_fn run;
 	enum method_need needs;
 	bool takes_stream; /* runs for each message; with NULL when the client has ended */
+	unsigned op;	   /* how the server's figures count it: kv/protocol.h; 0: not */
 };
 
 #define METHODS_MAX 24u

@@ -96,6 +96,8 @@ static enum store_status get_long(struct rpc *rpc, const ProtobufCBinaryData *ke
 	struct store_view view;
 	enum store_status status = store_pin(rpc->control->worker, key->data, key->len, &view);
 
+	/* Found before, and once more. */
+	server_count_again(rpc->control->server);
 	if (status != STORE_OK)
 		return status;
 	if (view.info.cell != STORE_NO_CELL) {

@@ -129,6 +129,7 @@ static enum store_status get_pin(struct get_stream *get, const ProtobufCBinaryDa
 	if (status != STORE_OK || get->view.info.cell == STORE_NO_CELL)
 		return status;
 	get_unpin(get);
+	server_count_again(get->control->server);
 	status = store_get(worker, key->data, key->len, get->text, sizeof(get->text),
 			   &get->view.info);
 	get->view.value = get->text;

@@ -7,15 +7,16 @@
 #include "control/proto/grpc/health/v1/health.pb-c.h"
 #include "control/proto/grpc/reflection/v1/reflection.pb-c.h"
 #include "control/server/internal.h"
+#include "kv/protocol.h"
 
-#define KV(name, message, function, need)	 KV_METHOD(name, message, function, need, false)
-#define KV_STREAM(name, message, function, need) KV_METHOD(name, message, function, need, true)
-#define KV_METHOD(name, message, function, need, streams)                                          \
+#define KV(name, message, function, need, figure)                                                  \
+	KV_METHOD(name, message, function, need, figure, false)
+#define KV_METHOD(name, message, function, need, figure, streams)                                  \
 	{                                                                                          \
 		.path = "/kv_cache.KvCacheService/" name,                                          \
 		.length = sizeof("/kv_cache.KvCacheService/" name) - 1,                            \
 		.request = &kv_cache__##message##_request__descriptor, .run = (function),          \
-		.needs = (need), .takes_stream = (streams)                                         \
+		.needs = (need), .takes_stream = (streams), .op = (figure)                         \
 	}
 #define OTHER(name, descriptor, function, streams)                                                 \
 	{                                                                                          \
@@ -24,17 +25,17 @@
 	}
 
 const struct rpc_method rpc_methods[] = {
-	KV("Get", get, method_get, NEEDS_READ),
-	KV("Put", put, method_put, NEEDS_WRITE),
-	KV("Delete", delete, method_delete, NEEDS_WRITE),
-	KV("Cas", cas, method_cas, NEEDS_WRITE),
-	KV("Touch", touch, method_touch, NEEDS_WRITE),
-	KV("Stats", stats, method_stats, NEEDS_READ),
-	KV("GetStream", get_stream, method_get_stream, NEEDS_READ),
-	KV_STREAM("PutStream", put_stream, method_put_stream, NEEDS_WRITE),
-	KV("Scan", scan, method_scan, NEEDS_READ),
-	KV("RegisterClient", register_client, method_register, NEEDS_READ),
-	KV("Heartbeat", heartbeat, method_heartbeat, NEEDS_READ),
+	KV("Get", get, method_get, NEEDS_READ, KV_OP_GET),
+	KV("Put", put, method_put, NEEDS_WRITE, KV_OP_PUT),
+	KV("Delete", delete, method_delete, NEEDS_WRITE, KV_OP_DELETE),
+	KV("Cas", cas, method_cas, NEEDS_WRITE, KV_OP_PUT),
+	KV("Touch", touch, method_touch, NEEDS_WRITE, KV_OP_EXPIRE),
+	KV("Stats", stats, method_stats, NEEDS_READ, KV_OP_STATS),
+	KV("GetStream", get_stream, method_get_stream, NEEDS_READ, KV_OP_GET),
+	KV_METHOD("PutStream", put_stream, method_put_stream, NEEDS_WRITE, KV_OP_PUT, true),
+	KV("Scan", scan, method_scan, NEEDS_READ, KV_OP_SCAN),
+	KV("RegisterClient", register_client, method_register, NEEDS_READ, 0),
+	KV("Heartbeat", heartbeat, method_heartbeat, NEEDS_READ, KV_OP_PING),
 	OTHER("/grpc.health.v1.Health/Check", grpc__health__v1__health_check_request__descriptor,
 	      method_health_check, false),
 	OTHER("/grpc.health.v1.Health/Watch", grpc__health__v1__health_check_request__descriptor,

@@ -189,6 +189,7 @@ void rpc_headers_done(struct rpc *call, bool is_ended)
 	if (call->is_finished)
 		return;
 	figure_add(&call->control->figures.calls[rpc_method_number(call->method)], 1);
+	call->begun_ns = clock_quick_ns();
 	if (is_ended)
 		rpc_ended(call);
 }
@@ -224,6 +225,8 @@ static void run(struct rpc *call)
 	ProtobufCMessage *request = NULL;
 	struct gzip_bytes unpacked = {0};
 
+	if (!call->method->takes_stream)
+		call->begun_ns = clock_quick_ns();
 	if (!call->reader.is_compressed)
 		request = protobuf_c_message_unpack(descriptor, &control->scratch.allocator,
 						    call->reader.used, call->reader.bytes);

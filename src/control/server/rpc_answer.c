@@ -265,6 +265,9 @@ __attribute__((format(printf, 3, 0))) static void finish(struct rpc *call, enum 
 		vsnprintf(call->text, sizeof(call->text), format, arguments);
 	deadlines_remove(&call->control->deadlines, call);
 	figure_add(&call->control->figures.statuses[status], 1);
+	if (call->begun_ns && call->method->op)
+		server_count_request(call->control->server, call->method->op,
+				     clock_quick_ns() - call->begun_ns);
 	if (call->has_headers || call->output.end > call->output.begin) {
 		go_on(call);
 		return;
