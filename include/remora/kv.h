@@ -200,6 +200,11 @@ typedef struct kv_put_options {
 	uint64_t ttl_ms; /* 0: for ever */
 	kv_condition_t condition;
 	uint64_t version;
+	/* The old value stays until the new one is complete. If the memory does not suffice for
+	 * both, a server that rejects answers KV_NO_MEMORY. With this set the old value goes first
+	 * then; if the put fails after that, the key is gone. Only with KV_ALWAYS. A server that
+	 * evicts does so in any case. */
+	bool may_lose_old;
 } kv_put_options_t;
 
 /* options and info may be NULL. info describes the new value; on KV_EXISTS and KV_CAS_FAILED the
@@ -220,7 +225,7 @@ void kv_free(void *value);
 /* Values that do not travel in one go (on most paths those of some megabytes) come and go in
  * pieces. Between them fn is called, by the thread that called: `done` of `total` bytes have been
  * sent, or are here. If it returns false the call ends with KV_CANCELED: a put leaves what was
- * there. It must not use the client. NULL, the default: nobody is told. */
+ * there, unless the old value had to go first (may_lose_old above). It must not use the client. NULL, the default: nobody is told. */
 typedef bool (*kv_progress_fn)(void *context, uint64_t done, uint64_t total);
 void kv_client_set_progress(kv_client_t *client, kv_progress_fn fn, void *context);
 

@@ -697,6 +697,8 @@ static inline void put_set_options(struct kv_request *request, const kv_put_opti
 	request->argument = options->ttl_ms;
 	request->version = options->version;
 	request->flags |= (uint8_t)(options->condition << KV_CONDITION_SHIFT);
+	if (options->may_lose_old)
+		request->flags |= KV_MAY_LOSE_OLD;
 }
 
 /* Where the item is now; if the put failed, nobody knows. */

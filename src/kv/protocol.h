@@ -189,11 +189,12 @@ static_assert(sizeof(struct kv_welcome) <= KV_MAX_GREETING, "wire");
  */
 
 enum kv_request_flag {
-	KV_PUSH = 1 << 0,	/* GET: into our buffer if it is too long for the reply */
-	KV_FINAL = 1 << 1,	/* PUT_PIECE: the last one */
-	KV_CONDITION_SHIFT = 2, /* PUT, PUT_BEGIN, PUT_PULL: two bits, enum kv_condition */
-	KV_GO_BEHIND = 1 << 4,	/* SCAN: the client knows what KV_AMONG means */
-	KV_TELL = 1 << 5,	/* PUT_PULL: the client knows what KV_PROGRESS means */
+	KV_PUSH = 1 << 0,	  /* GET: into our buffer if it is too long for the reply */
+	KV_FINAL = 1 << 1,	  /* PUT_PIECE: the last one */
+	KV_CONDITION_SHIFT = 2,	  /* PUT, PUT_BEGIN, PUT_PULL: two bits, enum kv_condition */
+	KV_GO_BEHIND = 1 << 4,	  /* SCAN: the client knows what KV_AMONG means */
+	KV_TELL = 1 << 5,	  /* PUT_PULL: the client knows what KV_PROGRESS means */
+	KV_MAY_LOSE_OLD = 1 << 6, /* PUT, PUT_BEGIN, PUT_PULL: the old value may go first */
 };
 
 struct kv_request {

@@ -56,6 +56,7 @@ static struct draft *begin(struct exchange *exchange, uint64_t value_length)
 		.ttl_ms = header->argument,
 		.condition = request_condition(header),
 		.version = header->version,
+		.may_lose_old = header->flags & KV_MAY_LOSE_OLD,
 	};
 	enum store_status status;
 
@@ -71,6 +72,7 @@ static struct draft *begin(struct exchange *exchange, uint64_t value_length)
 	exchange->reply->status = (int16_t)exchange_status(status);
 	if (status != STORE_OK) {
 		draft->draft.item = NULL;
+		exchange_explain_full(exchange, &put, status);
 		return NULL;
 	}
 	store_draft_hash_along(&draft->draft, &draft->stream);

@@ -428,6 +428,9 @@ int exchange_status(enum store_status status);
 void exchange_describe(struct exchange *exchange, const struct store_info *info);
 /* A failure, and why. */
 __attribute__((cold)) void exchange_fail(struct exchange *exchange, int status, const char *text);
+/* If that is why the put failed: that there is no room for the value beside the old one. */
+void exchange_explain_full(struct exchange *exchange, const struct store_put *put,
+			   enum store_status status);
 /* Whether the reply has room for `length` bytes; else it becomes KV_BUSY. */
 bool exchange_has_room(struct exchange *exchange, size_t length);
 

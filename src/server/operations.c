@@ -173,14 +173,18 @@ void operation_put(struct exchange *exchange)
 		.ttl_ms = header->argument,
 		.condition = request_condition(header),
 		.version = header->version,
+		.may_lose_old = header->flags & KV_MAY_LOSE_OLD,
 	};
 	struct store_info info;
+	enum store_status status;
 
 	if (put.condition > STORE_IF_VERSION) {
 		exchange_fail(exchange, KV_INVALID, "no such condition");
 		return;
 	}
-	finish(exchange, store_put(exchange->store, &put, &info), &info);
+	status = store_put(exchange->store, &put, &info);
+	finish(exchange, status, &info);
+	exchange_explain_full(exchange, &put, status);
 }
 
 void operation_delete(struct exchange *exchange)

@@ -11,6 +11,63 @@
 #define FILL_LONG  32768u
 #define FILL_BLOCK 8192u
 
+/* ------------------------------------------------------------------------------------------
+ * Room for the new value. The old one of the same key stays until the new one is complete, if there
+ * is room for both: eviction must not take it, though it may be cold. So it is pinned meanwhile.
+ */
+
+/* Pins the key's item. NULL: there is none, or it has as many pins as it can have. */
+static struct item *pin_old(struct store_worker *worker, const struct store_put *put, uint64_t hash)
+{
+	struct index_lock lock;
+	struct index_slot slot;
+	struct item *item = NULL;
+
+	if (!life_lock_key(worker, hash, put->key, put->key_length, &lock, &slot))
+		return NULL;
+	if (item_pins(slot_item(worker->store, &slot)) < ITEM_MAX_PINS) {
+		item = slot_item(worker->store, &slot);
+		/* While the bucket is locked: see life_kill(). */
+		atomic_fetch_add(&item->expiry, ITEM_PIN);
+	}
+	index_unlock(&lock);
+	return item;
+}
+
+/* Ends the key's item, unless somebody looks at it. */
+static bool lose_old(struct store_worker *worker, const struct store_put *put, uint64_t hash)
+{
+	struct index_lock lock;
+	struct index_slot slot;
+
+	if (!life_lock_key(worker, hash, put->key, put->key_length, &lock, &slot))
+		return false;
+	if (item_pins(slot_item(worker->store, &slot))) {
+		index_unlock(&lock);
+		return false;
+	}
+	life_end(worker, &lock, &slot);
+	STAT_ADD(worker->stats.evicted, 1);
+	return true;
+}
+
+static __attribute__((noinline)) uint64_t make_room(struct store_worker *worker,
+						    const struct store_put *put, uint64_t hash,
+						    uint64_t size)
+{
+	bool evicts = worker->store->options.on_full == STORE_EVICT;
+	struct store_view old = {.item = evicts ? pin_old(worker, put, hash) : NULL};
+	uint64_t offset = room_take(worker, size);
+
+	if (old.item)
+		store_unpin(worker, &old);
+	/* A condition has to find the old value when the new one is complete. */
+	if (!offset && put->condition == STORE_ALWAYS && (evicts || put->may_lose_old) &&
+	    lose_old(worker, put, hash))
+		offset = room_take(worker, size);
+	return offset;
+}
+
 enum store_status store_draft_begin(struct store_worker *worker, const struct store_put *put,
 				    struct store_draft *draft)
 {
@@ -26,7 +83,9 @@ enum store_status store_draft_begin(struct store_worker *worker, const struct st
 		return STORE_VALUE_TOO_LONG;
 	draft->hash = store_hash(store, put->key, put->key_length);
 	index_prefetch(&store->index, draft->hash);
-	offset = room_take(worker, size);
+	offset = slab_take(&store->slab, &worker->slab, size);
+	if (!offset)
+		offset = make_room(worker, put, draft->hash, size);
 	if (!offset) {
 		STAT_ADD(worker->stats.no_memory, 1);
 		return STORE_NO_MEMORY;

@@ -456,10 +456,49 @@ static void test_progress(void)
 	server_stop(&server);
 }
 
+/* A value that does not fit beside its predecessor. */
+static void test_no_room_for_both(void)
+{
+	const size_t size = 25 * MIB;
+	kv_client_options_t patient = {.timeout_ms = 60000};
+	kv_put_options_t replace = {.may_lose_old = true};
+	char *value = malloc(size), *got = malloc(size);
+
+	CHECK(value && got);
+	for (int rejects = 0; rejects < 2; rejects++) {
+		kv_server_options_t options = {.memory = 40 * MIB, .reject = rejects};
+		struct server server;
+		kv_client_t *client;
+		size_t length = size;
+
+		server_start(&server, &options);
+		client = client_open(&server, &patient);
+		value_fill(value, size, 1);
+		CHECK_KV(client, kv_client_put(client, KEY("k"), value, size), KV_OK);
+		value_fill(value, size, 2);
+		CHECK_KV(client, kv_client_put(client, KEY("k"), value, size),
+			 rejects ? KV_NO_MEMORY : KV_OK);
+		if (rejects)
+			CHECK_CONTAINS(kv_client_error(client), "may_lose_old");
+		CHECK_KV(client, kv_client_get(client, KEY("k"), got, &length), KV_OK);
+		CHECK(value_is(got, size, rejects ? 1 : 2));
+		value_fill(value, size, 3);
+		CHECK_KV(client, kv_client_put_with(client, KEY("k"), value, size, &replace, NULL),
+			 KV_OK);
+		CHECK_KV(client, kv_client_get(client, KEY("k"), got, &length), KV_OK);
+		CHECK(value_is(got, size, 3));
+		kv_client_destroy(client);
+		server_stop(&server);
+	}
+	free(value);
+	free(got);
+}
+
 const struct test size_tests[] = {
 	{"all_sizes", test_all_sizes, 0, 120},
 	{"inline_limit", test_inline_limit},
 	{"progress", test_progress},
+	{"no_room_for_both", test_no_room_for_both},
 	{"a_gibibyte", test_a_gibibyte, TEST_SLOW, 120},
 	{"index_reads", test_index_reads},
 	{"stale_places", test_stale_places},

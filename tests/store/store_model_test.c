@@ -178,8 +178,9 @@ static void do_put(struct model *model, uint64_t number)
 		break;
 	default:
 		CHECK_EQ(status, STORE_NO_MEMORY);
-		/* What is pinned cannot be evicted. */
-		CHECK(!model->may_lose || model->pins);
+		/* What is pinned cannot be evicted, nor what the condition is about. */
+		CHECK(!model->may_lose || model->pins ||
+		      (put.condition != STORE_ALWAYS && is_alive(entry)));
 		break;
 	}
 }

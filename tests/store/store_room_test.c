@@ -132,10 +132,100 @@ static void test_beside_a_crowd(void)
 	test_store_close(&crowd.test);
 }
 
+/* ------------------------------------------------------------------------------------------
+ * The old value of a key for whose new one room is made
+ */
+
+static bool has_number(struct test_store *test, uint64_t number, size_t length)
+{
+	struct store_info info;
+
+	return store_stat(test->worker, &number, 8, &info) == STORE_OK &&
+	       info.value_length == length;
+}
+
+/* It is the coldest of all, and stays nevertheless, until the new one is complete. */
+static void test_old_value_stays(void)
+{
+	const size_t length = 2 * MIB;
+	const uint64_t key = UINT64_MAX;
+	struct store_put put = {.key = &key, .key_length = 8, .value_length = length};
+	struct store_draft draft;
+	struct test_store test;
+
+	test_store_open(&test, 12 * MIB, STORE_EVICT);
+	for (int round = 0; round < 10; round++) {
+		CHECK_EQ(put_number(test.worker, key, length), STORE_OK);
+		for (uint64_t i = 0; i < 2000; i++) {
+			struct store_info info;
+
+			CHECK_EQ(put_number(test.worker, i, 4000), STORE_OK);
+			for (int j = 0; j < 3; j++)
+				(void)!store_get(test.worker, &i, 8, (uint8_t[4000]){0}, 4000,
+						 &info);
+		}
+		/* Filling up may evict it, making room for its successor may not. */
+		if (!has_number(&test, key, length))
+			CHECK_EQ(put_number(test.worker, key, length), STORE_OK);
+		for (int j = 0; j < 3; j++) {
+			CHECK_EQ(store_draft_begin(test.worker, &put, &draft), STORE_OK);
+			CHECK(has_number(&test, key, length));
+			store_draft_abort(test.worker, &draft);
+			CHECK(has_number(&test, key, length));
+		}
+	}
+	test_store_check(&test);
+	test_store_close(&test);
+}
+
+/* Of two such values only one fits. */
+static void test_old_value_goes_first(void)
+{
+	const size_t length = 6 * MIB;
+	const uint64_t key = 7;
+	struct store_put put = {.key = &key, .key_length = 8, .value_length = length};
+	struct store_draft draft;
+	struct test_store test;
+	struct store_info info;
+
+	test_store_open(&test, 10 * MIB, STORE_EVICT);
+	for (int i = 0; i < 3; i++)
+		CHECK_EQ(put_number(test.worker, key, length + (size_t)i), STORE_OK);
+	CHECK(has_number(&test, key, length + 2));
+	test_store_check(&test);
+	test_store_close(&test);
+
+	test_store_open(&test, 10 * MIB, STORE_REJECT);
+	CHECK_EQ(put_number(test.worker, key, length), STORE_OK);
+	CHECK_EQ(put_number(test.worker, key, length), STORE_NO_MEMORY);
+	CHECK_EQ(store_stat(test.worker, &key, 8, &info), STORE_OK);
+	put.may_lose_old = true;
+	/* A condition needs the old one. */
+	put.condition = STORE_IF_VERSION;
+	put.version = info.version;
+	CHECK_EQ(store_draft_begin(test.worker, &put, &draft), STORE_NO_MEMORY);
+	CHECK(has_number(&test, key, length));
+	put.condition = STORE_ALWAYS;
+	CHECK_EQ(store_draft_begin(test.worker, &put, &draft), STORE_OK);
+	CHECK(!has_number(&test, key, length));
+	memset(draft.value, 1, length);
+	CHECK_EQ(store_draft_commit(test.worker, &put, &draft, NULL), STORE_OK);
+	CHECK(has_number(&test, key, length));
+	/* Where there is room for both nothing goes. */
+	put.value_length = MIB;
+	CHECK_EQ(store_draft_begin(test.worker, &put, &draft), STORE_OK);
+	CHECK(has_number(&test, key, length));
+	store_draft_abort(test.worker, &draft);
+	test_store_check(&test);
+	test_store_close(&test);
+}
+
 static const struct test tests[] = {
 	{"kept_by_another_worker", test_kept_by_another},
 	{"a_long_value_that_is_refused", test_refused},
 	{"long_values_beside_a_crowd", test_beside_a_crowd},
+	{"old_value_stays", test_old_value_stays},
+	{"old_value_goes_first", test_old_value_goes_first},
 };
 
 int main(int argc, char **argv)
