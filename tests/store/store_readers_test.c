@@ -10,7 +10,6 @@
  * STORE_READERS_MS in the environment sets how long each test goes on. That this test finds what it
  * is made for is shown by planted_test.py.
  */
-#include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -20,10 +19,13 @@
 #include "arena.h"
 #include "base/clock.h"
 #include "onlooker.h"
+#include "store/layout.h"
 
 #define WRITERS	      2u
 #define READERS	      5u
 #define DEFAULT_MS    (TEST_HAS_SANITIZER ? 2500 : 3500)
+#define MOST_MS	      100000
+#define AT_LEAST      1000u /* of what readers and writers do; of what is seldom, a hundredth */
 #define LONG_TTL_MS   3600000u
 #define SHORT_TTL_MS  40u
 #define TICK_BUDGET   300u
@@ -37,6 +39,8 @@ struct scenario {
 	unsigned kept_of_two;
 	size_t longest;
 	unsigned deletes, expiries; /* of 100 operations on keys that are not kept */
+	/* Whether what the test is about has happened often enough. */
+	bool (*is_enough)(const struct store_stats *stats);
 };
 
 struct stage {
@@ -57,7 +61,6 @@ struct writer {
 	uint8_t *value;
 	size_t limit; /* of values, in this phase */
 	uint64_t next_key;
-	uint64_t puts;
 };
 
 /* ------------------------------------------------------------------------------------------
@@ -111,7 +114,6 @@ static void put(struct writer *me, uint64_t number)
 	switch (store_put(me->worker, &put, &info)) {
 	case STORE_OK:
 		witness_answer(witness, number, sequence, info.expires_ms);
-		me->puts++;
 		break;
 	case STORE_NO_MEMORY:
 		witness_refuse(witness, number);
@@ -208,12 +210,11 @@ static void start_writer(struct writer *me, struct stage *stage, unsigned number
 	CHECK_EQ(pthread_create(&me->thread, NULL, write_on, me), 0);
 }
 
-static uint64_t end_writer(struct writer *me)
+static void end_writer(struct writer *me)
 {
 	CHECK_EQ(pthread_join(me->thread, NULL), 0);
 	store_worker_close(me->worker);
 	free(me->value);
-	return me->puts;
 }
 
 /* ------------------------------------------------------------------------------------------
@@ -249,14 +250,48 @@ static void start_readers(struct stage *stage)
 	}
 }
 
+/* Too short to ask for numbers. */
+static bool is_short(void)
+{
+	return TEST_HAS_SANITIZER || getenv("STORE_READERS_MS");
+}
+
+/* What there has not been enough of yet; NULL: enough of all. */
+static const char *find_missing(const struct stage *stage)
+{
+	uint64_t at_least = is_short() ? 1 : AT_LEAST;
+	struct store_stats stats;
+
+	for (unsigned i = 0; i < ONLOOKER_KINDS; i++) {
+		const struct onlooker_counts *counts = &stage->counts[i];
+
+		if (counts->hits < at_least)
+			return "hits";
+		if (counts->asks < at_least / 100 && i != ONLOOKER_NEAR)
+			return "asks";
+		if (counts->torn < at_least / 100 && i != ONLOOKER_NEAR)
+			return "torn copies";
+		if (counts->misses < at_least / 100 && i == ONLOOKER_NEAR &&
+		    stage->witness->kept_of_two < 2)
+			return "misses";
+	}
+	store_stats(stage->test.store, &stats);
+	if (stats.puts < at_least)
+		return "puts";
+	return is_short() || stage->scenario->is_enough(&stats) ? NULL : "changes in the store";
+}
+
 /* Stops readers in the middle of anything, and takes back what has expired, but not all at once. */
 static void disturb(struct stage *stage)
 {
 	uint64_t deadline_ns = clock_deadline_ns(run_ms());
+	uint64_t limit_ns = clock_deadline_ns(MOST_MS);
 	struct test_rng rng;
 
 	test_rng_init(&rng, 77);
-	while (!clock_passed(deadline_ns) && !atomic_load(&stage->witness->stop)) {
+	/* As long as it is to last, and on a busy machine until all has happened often enough. */
+	while (!atomic_load(&stage->witness->stop) &&
+	       (!clock_passed(deadline_ns) || (find_missing(stage) && !clock_passed(limit_ns)))) {
 		pid_t reader = stage->readers[test_rng_below(&rng, READERS)];
 
 		kill(reader, SIGSTOP);
@@ -267,37 +302,11 @@ static void disturb(struct stage *stage)
 	}
 }
 
-/* Too short to ask for numbers. */
-static bool is_short(void)
-{
-	return TEST_HAS_SANITIZER || getenv("STORE_READERS_MS");
-}
-
-static void check_counts(const struct stage *stage, uint64_t puts, uint64_t at_least)
-{
-	if (is_short())
-		at_least = 1;
-	for (unsigned i = 0; i < ONLOOKER_KINDS; i++) {
-		const struct onlooker_counts *counts = &stage->counts[i];
-
-		if (counts->hits < at_least)
-			TEST_FAIL("readers of kind %u: %" PRIu64 " hits", i, counts->hits);
-		if (counts->asks < at_least / 100 && i != ONLOOKER_NEAR)
-			TEST_FAIL("readers of kind %u: %" PRIu64 " asks", i, counts->asks);
-		if (counts->torn < at_least / 100 && i != ONLOOKER_NEAR)
-			TEST_FAIL("readers of kind %u: %" PRIu64 " torn", i, counts->torn);
-		if (counts->misses < at_least / 100 && i == ONLOOKER_NEAR &&
-		    stage->witness->kept_of_two < 2)
-			TEST_FAIL("readers of kind %u: %" PRIu64 " misses", i, counts->misses);
-	}
-	CHECK(puts >= at_least);
-}
-
-static void run(const struct scenario *scenario, uint64_t at_least, struct store_stats *stats)
+static void run(const struct scenario *scenario)
 {
 	struct stage stage = {.scenario = scenario};
 	struct writer writers[WRITERS];
-	uint64_t puts = 0;
+	const char *missing;
 
 	test_store_open(&stage.test, scenario->size, scenario->on_full);
 	stage.witness =
@@ -308,19 +317,25 @@ static void run(const struct scenario *scenario, uint64_t at_least, struct store
 	disturb(&stage);
 	atomic_store(&stage.witness->stop, true);
 	for (unsigned i = 0; i < WRITERS; i++)
-		puts += end_writer(&writers[i]);
+		end_writer(&writers[i]);
 	atomic_store(&stage.witness->is_still, true);
 	for (unsigned i = 0; i < READERS; i++)
 		test_wait(stage.readers[i]);
 	test_store_check(&stage.test);
-	check_counts(&stage, puts, at_least);
-	store_stats(stage.test.store, stats);
+	missing = find_missing(&stage);
+	if (missing)
+		TEST_FAIL("not enough %s", missing);
 	test_store_close(&stage.test);
 }
 
 /* ------------------------------------------------------------------------------------------
  * Tests
  */
+
+static bool has_updated_deleted_expired(const struct store_stats *stats)
+{
+	return stats->deletes > 100 && stats->expired > 100 && stats->moved > 100;
+}
 
 /* Keys that are always there, and keys that come and go. */
 static void test_updated_deleted_expired(void)
@@ -332,11 +347,14 @@ static void test_updated_deleted_expired(void)
 						 .kept_of_two = 1,
 						 .longest = 600000,
 						 .deletes = 30,
-						 .expiries = 60};
-	struct store_stats stats;
+						 .expiries = 60,
+						 .is_enough = has_updated_deleted_expired};
+	run(&scenario);
+}
 
-	run(&scenario, 1000, &stats);
-	CHECK(is_short() || (stats.deletes > 100 && stats.expired > 100 && stats.moved > 100));
+static bool has_evicted(const struct store_stats *stats)
+{
+	return stats->evicted > 100 && stats->pages_moved > 10;
 }
 
 static void test_evicted(void)
@@ -348,11 +366,14 @@ static void test_evicted(void)
 						 .kept_of_two = 0,
 						 .longest = 700000,
 						 .deletes = 5,
-						 .expiries = 10};
-	struct store_stats stats;
+						 .expiries = 10,
+						 .is_enough = has_evicted};
+	run(&scenario);
+}
 
-	run(&scenario, 1000, &stats);
-	CHECK(is_short() || (stats.evicted > 100 && stats.pages_moved > 10));
+static bool has_growing(const struct store_stats *stats)
+{
+	return stats->buckets > 4 * SEGMENT_BUCKETS;
 }
 
 static void test_growing(void)
@@ -364,17 +385,15 @@ static void test_growing(void)
 						 .kept_of_two = 2,
 						 .longest = 128,
 						 .deletes = 0,
-						 .expiries = 0};
-	struct store_stats stats;
-
-	run(&scenario, 1000, &stats);
-	CHECK(is_short() || stats.buckets > 4 * 1024);
+						 .expiries = 0,
+						 .is_enough = has_growing};
+	run(&scenario);
 }
 
 static const struct test tests[] = {
-	{"updated_deleted_expired", test_updated_deleted_expired},
-	{"evicted", test_evicted},
-	{"growing", test_growing},
+	{"updated_deleted_expired", test_updated_deleted_expired, 0, 200},
+	{"evicted", test_evicted, 0, 200},
+	{"growing", test_growing, 0, 200},
 };
 
 int main(int argc, char **argv)
