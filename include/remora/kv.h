@@ -225,7 +225,8 @@ void kv_free(void *value);
 /* Values that do not travel in one go (on most paths those of some megabytes) come and go in
  * pieces. Between them fn is called, by the thread that called: `done` of `total` bytes have been
  * sent, or are here. If it returns false the call ends with KV_CANCELED: a put leaves what was
- * there, unless the old value had to go first (may_lose_old above). It must not use the client. NULL, the default: nobody is told. */
+ * there, unless the old value had to go first (may_lose_old above). It must not use the client.
+ * NULL, the default: nobody is told. */
 typedef bool (*kv_progress_fn)(void *context, uint64_t done, uint64_t total);
 void kv_client_set_progress(kv_client_t *client, kv_progress_fn fn, void *context);
 
