@@ -183,11 +183,6 @@ struct store_put {
 	 * store that evicts this is always so. (With a condition the old one never goes first, and
 	 * the answer is STORE_NO_MEMORY.) */
 	bool may_lose_old;
-	/* In a store that rejects: if there is no room for the new value beside the old one, that
-	 * goes first, and if the put then fails the key is gone. Only with STORE_ALWAYS. In a
-	 * store that evicts this is always so. (With a condition the old one never goes first, and
-	 * the answer is STORE_NO_MEMORY.) */
-	bool may_lose_old;
 };
 
 /* info may be NULL; it describes the new item, on STORE_EXISTS and STORE_CONFLICT the current one.
