@@ -171,7 +171,7 @@ enum { FIGURE_KEYS = 50, FIGURE_ROUNDS = 200 };
 /* Three of four keys are there. */
 static void get_some(kv_client_t *client, bool in_batches)
 {
-	char names[FIGURE_KEYS][16], values[FIGURE_KEYS][16];
+	char names[FIGURE_KEYS][24], values[FIGURE_KEYS][16];
 	const void *keys[FIGURE_KEYS];
 	size_t key_lengths[FIGURE_KEYS], lengths[FIGURE_KEYS];
 	void *rooms[FIGURE_KEYS];
@@ -234,7 +234,7 @@ static void test_hit_ratio(void)
 	server_start(&server, NULL);
 	watcher = client_open(&server, NULL);
 	for (int i = 0; i < FIGURE_KEYS; i++) {
-		char name[16];
+		char name[24];
 
 		snprintf(name, sizeof(name), "figure-%d", i);
 		if (i % 4)
