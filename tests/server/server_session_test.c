@@ -223,6 +223,7 @@ struct relay {
 	unsigned count;
 	/* Of the first connection: bytes of the client are kept from now on. */
 	atomic_bool holds;
+	atomic_bool cuts; /* the client's end of the first connection, now */
 	atomic_bool lets_go, stops;
 	atomic_size_t held_length;
 	uint8_t held[HELD];
@@ -315,6 +316,10 @@ static void *run_relay(void *argument)
 			if (fds[0].revents)
 				accept_one(relay);
 		}
+		if (relay->cuts) {
+			shutdown(relay->pairs[0].client, SHUT_RDWR);
+			relay->cuts = false;
+		}
 		if (relay->lets_go && relay->pairs[0].server >= 0) {
 			write_all(relay->pairs[0].server, relay->held, relay->held_length);
 			relay->lets_go = false;
@@ -381,7 +386,8 @@ static void test_put_that_was_held_back(void)
 	CHECK_EQ(kv_client_put(client, "k", 1, "held", 4), KV_UNKNOWN);
 	CHECK(relay.held_length > 0);
 	/* The client sees its connection end; the server does not. */
-	shutdown(relay.pairs[0].client, SHUT_RDWR);
+	relay.cuts = true;
+	wait_until(&relay.cuts, false);
 	do
 		status = kv_client_put(client, "k", 1, "second", 6);
 	while (status == KV_UNKNOWN || status == KV_TIMEOUT || status == KV_DISCONNECTED);

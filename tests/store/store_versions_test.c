@@ -165,7 +165,7 @@ static void step(struct scene *scene, struct test_rng *rng)
 
 static void test_ways_out(void)
 {
-	unsigned steps = TEST_HAS_SANITIZER ? 60000 : 600000;
+	unsigned steps = TEST_HAS_SANITIZER ? 150000 : 600000;
 	struct scene *scene = calloc(1, sizeof(*scene));
 	struct store_stats stats;
 	struct test_rng rng;
