@@ -61,13 +61,14 @@ int get_mapped(struct kv_client *client, const void *key, size_t key_length, voi
 	if (status == READER_ASK)
 		return KV_AGAIN;
 	if (!life_covers(client)) {
-		/* A long copy may take longer than a sign of life is good for: a short question is
-		 * better than another copy. */
-		int proved =
-			status == READER_FOUND && item_value_length(item.lengths) >= MAPPED_LONG
-				? life_prove(client, generation)
-				: KV_AGAIN;
+		int proved;
 
+		if (status != READER_FOUND || item_value_length(item.lengths) < MAPPED_LONG)
+			return KV_AGAIN;
+		/* A long copy may take longer than a sign of life is good for: a short question is
+		 * better than another copy. The copy was progress, for the question's deadline. */
+		client_progressed(client);
+		proved = life_prove(client, generation);
 		if (proved != KV_OK)
 			return proved;
 	}

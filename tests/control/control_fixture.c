@@ -146,8 +146,11 @@ void service_start(struct service *service, const kv_server_options_t *options,
 	service->options.listen = setup.device;
 	service->options.address = setup_is_shm() ? NULL : setup.host;
 	service->options.port = strstr(setup.device, "tcp") ? -1 : 12345;
+	/* The data plane listens at gRPC's host, and no adapter leads to the loopback. */
+	snprintf(service->address, sizeof(service->address), "%s:0",
+		 strncmp(setup.device, "verbs", 5) == 0 && setup.host ? setup.host : "127.0.0.1");
 	if (!service->control.address)
-		service->control.address = "127.0.0.1:0";
+		service->control.address = service->address;
 	setenv("REMORA_SHM_DIR", test_tmpdir(), 1);
 	launch(service);
 }

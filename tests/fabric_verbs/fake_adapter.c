@@ -10,6 +10,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/fork.h"
 #include "fabric/verbs/verbs.h"
 #include "harness/test.h"
 
@@ -88,6 +89,7 @@ void fake_adapter_init(struct fake_adapter *adapter, const char *name)
 	struct verbs_device *device = &adapter->device;
 
 	memset(adapter, 0, sizeof(*adapter));
+	device->base.generation = fork_generation();
 	snprintf(adapter->ibv.name, sizeof(adapter->ibv.name), "%s", name);
 	adapter->ibv.node_type = IBV_NODE_CA;
 	adapter->ibv.transport_type = IBV_TRANSPORT_IB;

@@ -28,7 +28,8 @@ static kv_client_t *connect_client(void)
 	return client;
 }
 
-static void use(kv_client_t *client, int round)
+/* Parent and child use the store at the same time, each under a key of its own. */
+static void use(kv_client_t *client, const char *key, int round)
 {
 	char value[32], found[32], *long_value = malloc(1 << 17);
 	size_t length = sizeof(found);
@@ -37,8 +38,8 @@ static void use(kv_client_t *client, int round)
 	CHECK(long_value);
 	memset(long_value, round, 1 << 17);
 	snprintf(value, sizeof(value), "value %d", round);
-	CHECK_EQ(kv_client_put(client, "key", 3, value, strlen(value)), KV_OK);
-	CHECK_EQ(kv_client_get(client, "key", 3, found, &length), KV_OK);
+	CHECK_EQ(kv_client_put(client, key, strlen(key), value, strlen(value)), KV_OK);
+	CHECK_EQ(kv_client_get(client, key, strlen(key), found, &length), KV_OK);
 	CHECK_EQ(length, strlen(value));
 	CHECK_MEM(found, value, length);
 	CHECK_EQ(kv_client_put(client, "long", 4, long_value, 1 << 17), KV_OK);
@@ -72,7 +73,7 @@ static void child(kv_client_t *client, enum deed deed)
 	if (deed != LEAVES) {
 		kv_client_t *own = connect_client();
 
-		use(own, 99);
+		use(own, "child", 99);
 		kv_client_destroy(own);
 	}
 	_exit(0);
@@ -87,15 +88,15 @@ static void client_that_forks(void *unused)
 		int status;
 		pid_t pid;
 
-		use(client, round);
+		use(client, "key", round);
 		pid = fork();
 		CHECK(pid >= 0);
 		if (pid == 0)
 			child(client, (enum deed)(round % DEEDS));
-		use(client, 100 + round); /* beside it */
+		use(client, "key", 100 + round); /* beside it */
 		CHECK_EQ(waitpid(pid, &status, 0), pid);
 		CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-		use(client, 200 + round);
+		use(client, "key", 200 + round);
 	}
 	CHECK_EQ(kv_client_get(client, "nothing", 7, NULL, &(size_t){0}), KV_NOT_FOUND);
 	kv_client_destroy(client);

@@ -157,8 +157,12 @@ static void counters(const char *by)
 	CHECK_EQ((int64_t)raw.reply.header.number, -5);
 	CHECK_EQ(raw_put(&raw, "text", "abc", 3), KV_OK);
 	CHECK_EQ(raw_simple(&raw, KV_OP_ADD, "text", 1), KV_NOT_A_NUMBER);
-	CHECK_EQ(raw_simple(&raw, KV_OP_ADD, "n", INT64_MAX), KV_OUT_OF_RANGE);
 	CHECK_EQ(raw_simple(&raw, KV_OP_PIN, "n", 0), KV_UNSUPPORTED);
+	CHECK_EQ(raw_simple(&raw, KV_OP_ADD, "n", INT64_MAX), KV_OK);
+	CHECK_EQ((int64_t)raw.reply.header.number, INT64_MAX - 5);
+	CHECK_EQ(raw_simple(&raw, KV_OP_ADD, "n", 6), KV_OUT_OF_RANGE);
+	CHECK_EQ(raw_simple(&raw, KV_OP_ADD, "n", 5), KV_OK);
+	CHECK_EQ((int64_t)raw.reply.header.number, INT64_MAX);
 	end(&raw);
 }
 

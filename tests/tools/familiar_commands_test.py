@@ -88,9 +88,10 @@ class Place:
         """Starts a server by a command line, and waits until its port answers."""
         log = os.path.join(self.directory.name, f"log-{len(self.servers)}")
         with open(log, "w") as output:
-            server = subprocess.Popen(line, shell=True, cwd=self.directory.name, stdin=NUL,
-                                      stdout=output, stderr=output, env=self.environment(),
-                                      start_new_session=True)
+            # exec: the process that stop() waits for is the server, not a shell around it.
+            server = subprocess.Popen(f"exec {line}", shell=True, cwd=self.directory.name,
+                                      stdin=NUL, stdout=output, stderr=output,
+                                      env=self.environment(), start_new_session=True)
         self.servers.append(server)
         end = time.monotonic() + READY_S
         while True:
