@@ -81,6 +81,8 @@ static void test_burst_shm(void)
 
 static void test_burst_tcp(void)
 {
+	if (TEST_HAS_TSAN)
+		TEST_SKIP("the sanitizer allows no threads in a child of a process with threads");
 	burst("tcp");
 }
 

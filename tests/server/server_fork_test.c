@@ -120,6 +120,8 @@ static void test_fork_shm(void)
 
 static void test_fork_tcp(void)
 {
+	if (TEST_HAS_TSAN)
+		TEST_SKIP("the sanitizer allows no threads in a child of a process with threads");
 	run("tcp");
 }
 
