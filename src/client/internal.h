@@ -268,6 +268,7 @@ struct kv_client {
 	uint8_t id[KV_CLIENT_ID_SIZE];
 	pid_t id_pid; /* 0: none yet */
 	uint64_t session_number;
+	bool has_proved; /* in the last greeting: its server may have ended the session before */
 	struct target_list targets;
 	struct link *link;
 	struct link *lost_links; /* that views keep */

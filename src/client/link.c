@@ -234,6 +234,7 @@ static int greet(struct link *link, uint64_t deadline_ns)
 	status = send_greeting(link, &proof, sizeof(proof));
 	if (status != RMR_OK)
 		return from_fabric(status);
+	client->has_proved = true;
 	result = expect(link, bytes, sizeof(bytes), KV_OP_WELCOME, deadline_ns);
 	if (result != KV_OK)
 		return result;
@@ -280,11 +281,17 @@ static enum rmr_status open_remotes(struct link *link)
 	return RMR_OK;
 }
 
+static size_t slot_size(const struct link *link)
+{
+	return (link->max_send + 63) & ~(size_t)63;
+}
+
+/* Makes the memory of the slots. Calls use it once the link is taken into use: until then they may
+ * have another link (link_seek_better). */
 static enum rmr_status open_slots(struct link *link)
 {
 	struct rmr_conn_info info;
 	enum rmr_status status;
-	size_t slot;
 
 	rmr_conn_get_info(link->conn, &info);
 	if (info.max_send < KV_REQUEST_EXTRA + KV_MIN_EAGER)
@@ -292,16 +299,11 @@ static enum rmr_status open_slots(struct link *link)
 				 info.max_send);
 	link->max_send = MIN(info.max_send, MAX_SLOT);
 	link->max_inline = rmr_device_info(link->device)->max_inline;
-	slot = (link->max_send + 63) & ~(size_t)63;
-	status = rmr_arena_open(slot * link->client->window, 0, &link->slots);
-	if (status == RMR_OK)
-		status = rmr_region_open(link->device, rmr_arena_base(link->slots),
-					 rmr_arena_size(link->slots), 0, &link->slots_region);
+	status = rmr_arena_open(slot_size(link) * link->client->window, 0, &link->slots);
 	if (status != RMR_OK)
 		return status;
-	for (unsigned i = 0; i < link->client->window; i++)
-		link->client->calls[i].slot = (uint8_t *)rmr_arena_base(link->slots) + i * slot;
-	return RMR_OK;
+	return rmr_region_open(link->device, rmr_arena_base(link->slots),
+			       rmr_arena_size(link->slots), 0, &link->slots_region);
 }
 
 static void set_limits(struct link *link)
@@ -449,6 +451,9 @@ static void take_into_use(struct kv_client *client, struct link *link)
 	link->generation = ++client->generation;
 	link->opened_ns = clock_now_ns();
 	client->was_connected = true;
+	for (unsigned i = 0; i < client->window; i++)
+		client->calls[i].slot =
+			(uint8_t *)rmr_arena_base(link->slots) + i * slot_size(link);
 	life_begin(client);
 	if (client->instance != link->welcome.instance) {
 		client->instance = link->welcome.instance;
@@ -502,7 +507,7 @@ int link_open(struct kv_client *client, uint64_t deadline_ns)
 void link_seek_better(struct kv_client *client)
 {
 	struct link *found = NULL;
-	bool is_final;
+	bool is_final, is_ended = false;
 	int at = 0;
 
 	/* Nothing may hang on the present link: it is closed when a better one is there. Nor is
@@ -512,15 +517,25 @@ void link_seek_better(struct kv_client *client)
 	    client->leftover_count || !client->link || client->link->is_lost ||
 	    client->link->callers_region || client->link->view_count)
 		return;
-	for (int i = 0; i < client->target && !found; i++) {
+	for (int i = 0; i < client->target && !found && !is_ended; i++) {
 		const struct target *target = &client->targets.targets[i];
+		int status;
 
+		if (*target->reason)
+			continue;
 		error_clear();
-		if (!*target->reason && try_target(client, target, clock_deadline_ns(BETTER_TRY_MS),
-						   &found, &is_final) == KV_OK)
+		client->has_proved = false;
+		status = try_target(client, target, clock_deadline_ns(BETTER_TRY_MS), &found,
+				    &is_final);
+		if (status == KV_OK)
 			at = i;
+		/* A proof that is looked at late still ends the present session, and what is sent
+		 * there would have no answer: so the client connects again. */
+		is_ended = status != KV_OK && status != KV_DENIED && client->has_proved;
 	}
 	error_clear();
+	if (is_ended)
+		link_lose(client->link, "another path was too slow to take its place");
 	/* At the same name by another path another server may listen. */
 	if (found && found->welcome.instance != client->instance) {
 		link_close(found);

@@ -3,6 +3,7 @@
  * that a client which had to take a slower one goes over to the better one when that is there.
  */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,9 +85,11 @@ static void test_another_user(void)
 }
 
 struct impostor {
+	struct rmr_device *device;
 	struct rmr_listener *listener;
 	struct rmr_queue *queue;
 	struct rmr_conn *conn;
+	atomic_bool has_accepted;
 };
 
 static void *accept_one(void *argument)
@@ -96,25 +99,39 @@ static void *accept_one(void *argument)
 
 	if (rmr_listener_next(impostor->listener, -1, &request) == RMR_OK)
 		(void)!rmr_accept(request, impostor->queue, NULL, &impostor->conn);
+	atomic_store(&impostor->has_accepted, true);
 	return NULL;
+}
+
+static void impostor_open(struct impostor *impostor, int port)
+{
+	struct rmr_queue_options queue_options = {.recv_slots = 8, .recv_size = 16384};
+	char name[32];
+
+	snprintf(name, sizeof(name), "kv-%d", port);
+	CHECK_OK(rmr_device_open("shm", NULL, &impostor->device));
+	CHECK_OK(rmr_queue_open(impostor->device, &queue_options, &impostor->queue));
+	CHECK_OK(rmr_listener_open(impostor->device, name, NULL, &impostor->listener));
+}
+
+static void impostor_close(struct impostor *impostor)
+{
+	rmr_conn_close(impostor->conn);
+	rmr_listener_close(impostor->listener);
+	rmr_queue_close(impostor->queue);
+	rmr_device_close(impostor->device);
 }
 
 /* Something else listens where the server would: it takes callers and says nothing, or it is never
  * there to take one. */
 static void check_impostor(bool accepts)
 {
-	struct rmr_queue_options queue_options = {.recv_slots = 8, .recv_size = 16384};
 	kv_server_t *server = start_server("tcp", NULL);
 	struct impostor impostor = {0};
-	struct rmr_device *device;
 	kv_client_t *client;
 	pthread_t thread;
-	char name[32];
 
-	snprintf(name, sizeof(name), "kv-%d", kv_server_port(server));
-	CHECK_OK(rmr_device_open("shm", NULL, &device));
-	CHECK_OK(rmr_queue_open(device, &queue_options, &impostor.queue));
-	CHECK_OK(rmr_listener_open(device, name, NULL, &impostor.listener));
+	impostor_open(&impostor, kv_server_port(server));
 	if (accepts)
 		CHECK_EQ(pthread_create(&thread, NULL, accept_one, &impostor), 0);
 	client = connect_auto(kv_server_port(server), 1000 * (int)TEST_TIME_FACTOR, KV_OK);
@@ -123,10 +140,7 @@ static void check_impostor(bool accepts)
 	kv_client_destroy(client);
 	if (accepts)
 		pthread_join(thread, NULL);
-	rmr_conn_close(impostor.conn);
-	rmr_listener_close(impostor.listener);
-	rmr_queue_close(impostor.queue);
-	rmr_device_close(device);
+	impostor_close(&impostor);
 	kv_server_destroy(server);
 }
 
@@ -202,12 +216,41 @@ static void test_back_to_the_better(void)
 	kv_server_destroy(server);
 }
 
+/* A better path that takes the client and then says nothing costs it nothing: it stays with the
+ * one that it has. */
+static void test_mute_better_path(void)
+{
+	kv_server_t *server = start_server("tcp", NULL);
+	kv_client_t *client = connect_auto(kv_server_port(server), 0, KV_OK);
+	struct impostor impostor = {0};
+	pthread_t thread;
+	char value[8];
+
+	CHECK(is_by(client, "tcp (shm: "));
+	impostor_open(&impostor, kv_server_port(server));
+	CHECK_EQ(pthread_create(&thread, NULL, accept_one, &impostor), 0);
+	for (int left = 20; left > 0; left -= atomic_load(&impostor.has_accepted)) {
+		size_t length = sizeof(value);
+
+		CHECK_EQ(kv_client_put(client, KEY("k"), KEY("value")), KV_OK);
+		CHECK_EQ(kv_client_get(client, KEY("k"), value, &length), KV_OK);
+		CHECK_MEM(value, "value", length);
+		test_sleep_ms(20);
+	}
+	CHECK(is_by(client, "tcp (shm: "));
+	kv_client_destroy(client);
+	pthread_join(thread, NULL);
+	impostor_close(&impostor);
+	kv_server_destroy(server);
+}
+
 static const struct test tests[] = {
 	{"another_user", test_another_user},
 	{"silent_path", test_silent_path},
 	{"mute_path", test_mute_path},
 	{"wrong_key", test_wrong_key},
 	{"back_to_the_better", test_back_to_the_better},
+	{"mute_better_path", test_mute_better_path},
 };
 
 int main(int argc, char **argv)
