@@ -325,9 +325,13 @@ static int post_request(struct kv_client *client, struct call *call, struct rmr_
 
 int call_ask(struct kv_client *client, struct call *call)
 {
-	int status = take_id(client, call);
 	struct rmr_work work;
+	int status;
 
+	/* The slot is shared with the parent, which may have a request of its own there. */
+	if (fork_is_foreign(client->process))
+		return client_fail(client, KV_INVALID, FORK_MESSAGE);
+	status = take_id(client, call);
 	if (status != KV_OK)
 		return status;
 	call_write(client, &call->request, call->key, call->source, call->slot, &work);

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "client/internal.h"
 #include "harness/test.h"
 #include "remora/fabric.h"
 #include "remora/kv.h"
@@ -102,6 +103,38 @@ static void client_that_forks(void *unused)
 	kv_client_destroy(client);
 }
 
+/* A client that has gets to report writes no request to the memory that it shares with its parent,
+ * which may have one of its own there. */
+static void client_with_gets_to_report(void *unused)
+{
+	kv_client_t *client = connect_client();
+	char before[64], found[8];
+	size_t length = sizeof(found);
+	int status;
+	pid_t pid;
+
+	(void)unused;
+	CHECK_EQ(kv_client_put(client, "key", 3, "value", 5), KV_OK);
+	CHECK_EQ(kv_client_get(client, "key", 3, found, &length), KV_OK);
+	CHECK_EQ(kv_client_last_path(client), KV_PATH_MAPPED);
+	CHECK(client->unseen_hits > 0);
+	memset(client->calls[0].slot, 'x', sizeof(before));
+	memcpy(before, client->calls[0].slot, sizeof(before));
+	for (unsigned i = 1; i < client->window; i++)
+		memcpy(client->calls[i].slot, before, sizeof(before));
+	pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		kv_client_destroy(client);
+		_exit(0);
+	}
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	for (unsigned i = 0; i < client->window; i++)
+		CHECK_MEM(client->calls[i].slot, before, sizeof(before));
+	kv_client_destroy(client);
+}
+
 static void run(const char *by)
 {
 	mode = strcmp(by, "shm") == 0 ? CONN_MODE_SHM : CONN_MODE_TCP;
@@ -109,6 +142,8 @@ static void run(const char *by)
 	snprintf(server_name, sizeof(server_name), "%s%s",
 		 mode == CONN_MODE_SHM ? "shm:" : "tcp://", subject_address(&subject, by));
 	test_wait(test_spawn(client_that_forks, NULL));
+	if (mode == CONN_MODE_SHM)
+		test_wait(test_spawn(client_with_gets_to_report, NULL));
 	subject_await(&subject, "clients", 0);
 	subject_stop(&subject);
 }
