@@ -1,30 +1,35 @@
 /* See fork.h. */
 #include "base/fork.h"
 
-#include <assert.h>
 #include <stdatomic.h>
-
-#define MAX_GUARDED 8
+#include <stddef.h>
 
 unsigned fork_generation_now = 1;
 
-static pthread_mutex_t *guarded[MAX_GUARDED];
-/* How many of them are there. Release and acquire: with the number its entry is seen. */
-static atomic_uint guarded_count;
-static unsigned locked_count; /* between before() and after() */
+/* NULL: not yet, for constructors of a library that is loaded late run beside other threads. */
+static _Atomic(pthread_mutex_t *) guarded[FORK_LOCKS];
+static pthread_mutex_t *locked[FORK_LOCKS]; /* between before() and after() */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+/* In the order in which threads take them: else a thread that holds one, and waits for another that
+ * is held here, would never give it back. */
 static void before(void)
 {
-	locked_count = atomic_load_explicit(&guarded_count, memory_order_acquire);
-	for (unsigned i = 0; i < locked_count; i++)
-		pthread_mutex_lock(guarded[i]);
+	for (unsigned i = 0; i < FORK_LOCKS; i++) {
+		pthread_mutex_t *lock = atomic_load_explicit(&guarded[i], memory_order_acquire);
+
+		if (lock)
+			pthread_mutex_lock(lock);
+		locked[i] = lock;
+	}
 }
 
 static void after(void)
 {
-	for (unsigned i = locked_count; i-- > 0;)
-		pthread_mutex_unlock(guarded[i]);
+	for (unsigned i = FORK_LOCKS; i-- > 0;) {
+		if (locked[i])
+			pthread_mutex_unlock(locked[i]);
+	}
 }
 
 static void after_in_child(void)
@@ -44,13 +49,9 @@ unsigned fork_generation(void)
 	return fork_generation_now;
 }
 
-void fork_guard(pthread_mutex_t *lock)
+void fork_guard(enum fork_lock place, pthread_mutex_t *lock)
 {
-	unsigned count;
-
 	(void)fork_generation();
-	count = atomic_load_explicit(&guarded_count, memory_order_relaxed);
-	assert(count < MAX_GUARDED);
-	guarded[count] = lock;
-	atomic_store_explicit(&guarded_count, count + 1, memory_order_release);
+	/* Release: code that sees the lock sees it initialized. */
+	atomic_store_explicit(&guarded[place], lock, memory_order_release);
 }

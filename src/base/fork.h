@@ -29,9 +29,12 @@ static inline bool fork_is_foreign(unsigned generation)
 	return __builtin_expect(generation != fork_generation_now, 0);
 }
 
+/* Locks that are held across fork(), in the order in which a thread may take them: one that holds
+ * the first may take the last, which is taken whenever something is logged. */
+enum fork_lock { FORK_LOCK_DEVICES, FORK_LOCK_ARENAS, FORK_LOCK_LOG, FORK_LOCKS };
+
 /* Holds the lock across every fork() from now on, so that a child finds it free, and what it guards
- * whole. For locks that live as long as the process, from constructors, which
- * run one after the other. */
-void fork_guard(pthread_mutex_t *lock);
+ * whole. For locks that live as long as the process, from constructors. */
+void fork_guard(enum fork_lock place, pthread_mutex_t *lock);
 
 #endif

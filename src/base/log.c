@@ -34,7 +34,7 @@ static const char *program_name = "remora";
 
 __attribute__((constructor)) static void guard_sink(void)
 {
-	fork_guard(&sink_lock);
+	fork_guard(FORK_LOCK_LOG, &sink_lock);
 }
 
 bool log_level_parse(const char *text, enum log_level *level)

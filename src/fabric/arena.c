@@ -43,7 +43,7 @@ static uint64_t last_id;
 
 __attribute__((constructor)) static void guard_arenas(void)
 {
-	fork_guard(&arenas_lock);
+	fork_guard(FORK_LOCK_ARENAS, &arenas_lock);
 }
 
 /* Touches every page, so that missing memory is missed now and not at some store later. */

@@ -22,7 +22,7 @@ static unsigned owner; /* of the list: a generation of processes */
 
 __attribute__((constructor)) static void guard_devices(void)
 {
-	fork_guard(&lock);
+	fork_guard(FORK_LOCK_DEVICES, &lock);
 }
 
 /* What the parent of a fork opened is not ours: it is forgotten, not closed. */
