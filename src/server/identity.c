@@ -8,7 +8,8 @@
  *	1. The new session has proved itself. It is entered here; every older session of the same
  *	   client is marked, and its worker woken. The new session waits, without its WELCOME.
  *	2. The old session's worker sees the mark and ends the session. When its connection is
- *	   closed nothing that it sent is carried out any more. It leaves the table, and the new
+ *	   closed nothing that it sent is carried out any more, and when it does not count as a
+ *	   client any more there is a place for the new one. It leaves the table, and the new
  *	   session's worker is woken.
  *	3. The new session's worker sees that no older one is there, and sends WELCOME.
  *
@@ -58,8 +59,10 @@ void identities_fini(struct identities *identities)
 /* Lets the session's worker look at it. The lock is held: the session stays. */
 static void call_attention(struct session *session)
 {
-	/* Relaxed: worker_wake() releases it, with the session's mark. */
-	atomic_store_explicit(&session->worker->has_identities, true, memory_order_relaxed);
+	/* Release: pairs with the exchange in identities_look(). The worker may be there for
+	 * something else, and take this flag before it sees has_mail: then it sees the session's
+	 * mark as well. */
+	atomic_store_explicit(&session->worker->has_identities, true, memory_order_release);
 	worker_wake(session->worker);
 }
 
@@ -136,7 +139,7 @@ void identities_look(struct worker *worker)
 	/* Relaxed: read_mail() has acquired what was released with it. */
 	if (!atomic_load_explicit(&worker->has_identities, memory_order_relaxed))
 		return;
-	/* Acquire: what is marked from now on sets it again. */
+	/* Acquire: pairs with call_attention(). What is marked from now on sets it again. */
 	atomic_exchange_explicit(&worker->has_identities, false, memory_order_acq_rel);
 	list_for_each (link, &worker->sessions) {
 		struct session *session = list_entry(link, struct session, link);

@@ -368,7 +368,7 @@ enum identity_answer {
 };
 
 enum identity_answer identity_enter(struct session *session);
-/* The connection is closed. */
+/* The connection is closed, and the session is no client any more. */
 void identity_leave(struct session *session);
 /* Ends the worker's sessions whose client has come back; welcomes those that need not wait now. */
 void identities_look(struct worker *worker);

@@ -35,6 +35,8 @@ static void session_free(struct session *session)
 	/* Relaxed: only the numbers count. */
 	atomic_fetch_sub_explicit(session->is_client ? &server->clients : &server->strangers, 1,
 				  memory_order_relaxed);
+	/* After that: a newer session of the same client may wait for this place. */
+	identity_leave(session);
 	free(session);
 }
 
@@ -118,7 +120,6 @@ static void session_close(struct session *session)
 	rmr_region_close(session->cells);
 	cells_part(session);
 	rmr_conn_close(session->conn);
-	identity_leave(session);
 	pthread_mutex_lock(&worker->lock);
 	list_remove(&session->link);
 	pthread_mutex_unlock(&worker->lock);
