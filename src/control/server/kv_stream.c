@@ -161,8 +161,11 @@ void method_get_stream(struct rpc *rpc, const ProtobufCMessage *message)
 		rpc_finish(rpc, control_store_status(status), "%s", control_store_text(status));
 		return;
 	}
-	if (!hold(rpc, get->view.length))
+	if (!hold(rpc, get->view.length)) {
+		/* Now: the client may leave the answer untaken for long. */
+		get_unpin(get);
 		return;
+	}
 	get->held = get->view.length;
 	if (limit_time(rpc, get->view.length))
 		rpc_stream(rpc, get_more, get_done, get);
@@ -249,6 +252,7 @@ static void put_begin(struct rpc *rpc, const KvCache__PutStreamHeader *header)
 	put->held = header->value_length;
 	status = store_draft_begin(rpc->control->worker, &put->put, &put->draft);
 	if (status != STORE_OK) {
+		let_go(put->conn, &put->held);
 		rpc_finish(rpc, control_store_status(status), "%s", control_store_text(status));
 		return;
 	}
