@@ -75,7 +75,8 @@ void fault_grants_changed(struct rmr_conn *base)
 {
 	struct fault_conn *conn = (struct fault_conn *)base;
 
-	rmr_conn_set_grants(conn->inner, &base->grants);
+	if (conn->inner) /* it may be cut already */
+		rmr_conn_set_grants(conn->inner, &base->grants);
 }
 
 static void copy_info(struct fault_conn *conn)
