@@ -105,7 +105,8 @@ static const struct option_spec specs[] = {
 	OPTION_FLAG("insecure", 0, &args.insecure,
 		    "https: do not check the server's certificate; http: send the key to other "
 		    "hosts, though it can be read on its way"),
-	OPTION_DURATION("timeout", 'T', &args.timeout, "of each operation", .min = MILLISECOND,
+	OPTION_DURATION("timeout", 'T', &args.timeout,
+			"how long an operation waits without progress", .min = MILLISECOND,
 			.max = HOUR),
 	OPTION_FLAG("spawn", 'S', &args.spawn, "start a server of our own for this run"),
 	OPTION_SIZE("memory", 0, &args.memory, "of that server (default what the keys need)"),

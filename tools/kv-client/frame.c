@@ -3,8 +3,7 @@
  * writes to.
  *
  * What matters most stands on the left and above, for a line that is too long is cut, and so is a
- * screen that is too high. Gets that clients make by themselves, by reading the server's memory,
- * never reach the server; of these it only hears samples, and the screen says so.
+ * screen that is too high.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -12,8 +11,6 @@
 
 #include "client.h"
 
-/* Of eight gets that a client makes by itself it tells of one, with what it asks for anyway. */
-#define TOUCH_SHARE 8
 #define CLASSES_MAX 64
 
 static const char *const kinds[] = {"shm", "tcp", "verbs", "grpc"};
@@ -141,6 +138,12 @@ static double all_requests(const struct frame *frame)
 	return sum;
 }
 
+/* Gets a second that clients made by reading the server's memory. They report them in batches. */
+static double one_sided_gets(const struct frame *frame)
+{
+	return frame_rate(frame, "hits_by_clients") + frame_rate(frame, "misses_by_clients");
+}
+
 /* Of the last interval; if nothing was asked for then, of all time. Negative: never anything. */
 static double hit_ratio(const struct frame *frame)
 {
@@ -254,9 +257,8 @@ static void write_ways(const struct frame *frame, FILE *file)
 		rate_text(frame_rate(frame, "landed")).of,
 		rate_text(frame_rate(frame, "expired")).of,
 		rate_text(frame_rate(frame, "evicted")).of);
-	fprintf(file, "one-sided gets ~%s/s\n",
-		rate_text(frame_rate(frame, "touches") * TOUCH_SHARE).of);
-	fputs("  (they never reach the server; by the clients' samples, at least so many)\n", file);
+	fprintf(file, "one-sided gets %s/s (read from memory; clients report how many)\n",
+		rate_text(one_sided_gets(frame)).of);
 }
 
 static void write_memory(const struct frame *frame, FILE *file)
@@ -354,9 +356,9 @@ static void json_classes(const struct frame *frame)
 void frame_json(const struct frame *frame)
 {
 	static const char *const gauges[] = {
-		"uptime_ms",   "clients",      "workers",      "keys",	       "memory",
-		"memory_free", "memory_index", "items_bytes",  "items_wasted", "clients_max",
-		"clients.shm", "clients.tcp",  "clients.verbs"};
+		"uptime_ms",   "clients",      "workers",	"keys",		"memory",
+		"memory_free", "memory_index", "items_bytes",	"items_wasted", "clients_max",
+		"clients.shm", "clients.tcp",  "clients.verbs", "clients.grpc"};
 	double ratio = hit_ratio(frame);
 
 	json_begin();
@@ -368,7 +370,7 @@ void frame_json(const struct frame *frame)
 	json_real("bytes_in_per_s", frame_rate(frame, "bytes_in"));
 	json_real("bytes_out_per_s",
 		  frame_rate(frame, "bytes_out") + frame_rate(frame, "pushed_bytes"));
-	json_real("one_sided_gets_per_s", frame_rate(frame, "touches") * TOUCH_SHARE);
+	json_real("one_sided_gets_per_s", one_sided_gets(frame));
 	json_real("pushed_per_s", frame_rate(frame, "pushes"));
 	json_real("landed_per_s", frame_rate(frame, "landed"));
 	json_real("expired_per_s", frame_rate(frame, "expired"));

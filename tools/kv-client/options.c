@@ -54,7 +54,8 @@ static const struct option_spec specs[] = {
 	OPTION_FLAG("insecure", 0, &args.insecure,
 		    "https: do not check the server's certificate; http: send the key to other "
 		    "hosts, though it can be read on its way"),
-	OPTION_DURATION("timeout", 'T', &args.timeout_ns, "of each operation, and of connecting",
+	OPTION_DURATION("timeout", 'T', &args.timeout_ns,
+			"how long to wait without progress, and for a connection",
 			.min = MILLISECOND, .max = UINT64_C(86400000) * MILLISECOND,
 			.given = &args.timeout_given),
 	OPTION_UINT("buffer-mb", 0, &args.buffer_mb,
