@@ -6,6 +6,7 @@ as its arguments, then the NAMEs of tests to run.
 """
 
 import atexit
+import contextlib
 import os
 import re
 import shutil
@@ -87,6 +88,33 @@ def make_messages():
     # Their package is called grpc, as the library is: they get a name of their own.
     os.rename(os.path.join(directory, "grpc"), os.path.join(directory, "grpc_standard"))
     return directory
+
+
+class Caller:
+    """Calls methods without streams by their names: caller.Get(key=b"k"). `messages` is a module
+    that protoc made."""
+
+    def __init__(self, server, messages, options=None):
+        import grpc
+        self.channel = grpc.insecure_channel(server.address, options)
+        self.messages = messages
+
+    def __getattr__(self, name):
+        request = getattr(self.messages, name + "Request")
+        function = self.channel.unary_unary(
+            "/kv_cache.KvCacheService/" + name,
+            request_serializer=request.SerializeToString,
+            response_deserializer=getattr(self.messages, name + "Response").FromString)
+        return lambda **fields: function(request(**fields), timeout=PATIENCE_S)
+
+
+@contextlib.contextmanager
+def called_service(messages, *arguments):
+    """A server, and a caller of it."""
+    with GrpcServer(*arguments) as server:
+        caller = Caller(server, messages)
+        yield caller
+        caller.channel.close()
 
 
 class Certificates:

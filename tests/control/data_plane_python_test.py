@@ -6,43 +6,19 @@ refused, for they have none.
 usage: data_plane_python_test.py BIN_DIRECTORY SOURCE_DIRECTORY MADE_DIRECTORY [NAME...]
 """
 
-import contextlib
 import importlib
 import os
 import sys
 import time
 
-from control_harness import (MADE, PATIENCE_S, GrpcServer, Skip, make_messages, need_service,
-                             python_with_grpc, run_main)
+from control_harness import (MADE, PATIENCE_S, Caller, GrpcServer, Skip, called_service,
+                             make_messages, need_service, python_with_grpc, run_main)
 
 HAS_GRPC = python_with_grpc()
 if HAS_GRPC:
     import grpc
 
 pb = None
-
-
-class Caller:
-    """Calls the methods by their names: caller.Get(key=b"k")."""
-
-    def __init__(self, server, options=None):
-        self.channel = grpc.insecure_channel(server.address, options)
-
-    def __getattr__(self, name):
-        function = self.channel.unary_unary(
-            "/kv_cache.KvCacheService/" + name,
-            request_serializer=getattr(pb, name + "Request").SerializeToString,
-            response_deserializer=getattr(pb, name + "Response").FromString)
-        return lambda **fields: function(getattr(pb, name + "Request")(**fields),
-                                         timeout=PATIENCE_S)
-
-
-@contextlib.contextmanager
-def service(*arguments):
-    with GrpcServer(*arguments) as server:
-        caller = Caller(server)
-        yield caller
-        caller.channel.close()
 
 
 def fails(code, call, **fields):
@@ -60,7 +36,7 @@ def location(node_id=7, rkey=1, length=1 << 20):
 
 
 def test_registered_without_a_link():
-    with service() as caller:
+    with called_service(pb) as caller:
         answer = caller.RegisterClient(client_id=7, domain_addresses=[b"shm", b"tcp"],
                                        receive_buffer_size=1 << 20)
         assert answer.success and answer.server_name and len(answer.link_token) == 16, answer
@@ -79,7 +55,7 @@ def test_registered_without_a_link():
 
 
 def test_only_kinds_that_it_has():
-    with service() as caller:
+    with called_service(pb) as caller:
         answer = caller.RegisterClient(client_id=1, domain_addresses=[b"tcp"])
         assert [a[:4] for a in answer.server_domain_addresses] == [b"tcp:"], answer
         answer = caller.RegisterClient(client_id=2, domain_addresses=[b"verbs:mlx5_0"])
@@ -90,7 +66,7 @@ def test_only_kinds_that_it_has():
 
 def test_places_of_nobody():
     """Whether it is registered or not, it has told of no memory."""
-    with service() as caller:
+    with called_service(pb) as caller:
         caller.Put(key=b"k", inline_value=b"v" * 100000)
         for _ in range(2):
             refused = fails(grpc.StatusCode.INVALID_ARGUMENT, caller.Get, key=b"k",
@@ -107,8 +83,8 @@ def test_places_of_nobody():
 def test_numbers():
     """Registrations without a link may share a number, on two connections and on one."""
     with GrpcServer("--node-id", "42") as server:
-        one = Caller(server)
-        two = Caller(server, [("grpc.use_local_subchannel_pool", 1)])
+        one = Caller(server, pb)
+        two = Caller(server, pb, [("grpc.use_local_subchannel_pool", 1)])
         tokens = {caller.RegisterClient(client_id=number).link_token
                   for caller in (one, two, one) for number in (0, 1, 2**32 - 1)}
         assert len(tokens) == 9, tokens
@@ -120,7 +96,7 @@ def test_numbers():
 
 
 def test_forgotten():
-    with service("--grpc-client-expiry", "1s") as caller:
+    with called_service(pb, "--grpc-client-expiry", "1s") as caller:
         caller.RegisterClient(client_id=1)
         caller.RegisterClient(client_id=2)
         end = time.monotonic() + PATIENCE_S

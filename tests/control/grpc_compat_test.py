@@ -5,14 +5,13 @@ Debian's python3-grpcio. proto/kv_cache.proto has the same fields, and more.
 usage: grpc_compat_test.py BIN_DIRECTORY SOURCE_DIRECTORY MADE_DIRECTORY [NAME...]
 """
 
-import contextlib
 import importlib
 import os
 import subprocess
 import sys
 
-from control_harness import (MADE, PATIENCE_S, SOURCE, GrpcServer, Skip, make_directory,
-                             need_program, need_service, python_with_grpc, run_main)
+from control_harness import (MADE, SOURCE, Skip, called_service, make_directory, need_program,
+                             need_service, python_with_grpc, run_main)
 
 HAS_GRPC = python_with_grpc()
 if HAS_GRPC:
@@ -52,27 +51,6 @@ def test_same_fields():
         assert ours[3][name] == method, (name, ours[3][name])
 
 
-class Client:
-    def __init__(self, address):
-        self.channel = grpc.insecure_channel(address)
-
-    def __getattr__(self, name):
-        function = self.channel.unary_unary(
-            "/kv_cache.KvCacheService/" + name,
-            request_serializer=getattr(poc, name + "Request").SerializeToString,
-            response_deserializer=getattr(poc, name + "Response").FromString)
-        return lambda **fields: function(getattr(poc, name + "Request")(**fields),
-                                         timeout=PATIENCE_S)
-
-
-@contextlib.contextmanager
-def service(*arguments):
-    with GrpcServer(*arguments) as server:
-        client = Client(server.address)
-        yield client
-        client.channel.close()
-
-
 def inline_value(response):
     """GetResponse.value, field 5, which those messages do not know."""
     data, at = response.SerializeToString(), 0
@@ -97,7 +75,7 @@ def read_number(data, at):
 
 
 def test_register_and_heartbeat():
-    with service("--node-id", "3") as client:
+    with called_service(poc, "--node-id", "3") as client:
         answer = client.RegisterClient(client_id=1, domain_addresses=[b"\xfe\x80 an EFA address"],
                                        receive_buffer_size=64 << 20)
         assert answer.success and answer.server_id == 3, answer
@@ -111,7 +89,7 @@ def test_register_and_heartbeat():
 
 
 def test_put_get_delete():
-    with service() as client:
+    with called_service(poc) as client:
         client.RegisterClient(client_id=1, receive_buffer_size=1 << 20)
         for value in (b"", b"value", os.urandom(65535)):
             assert client.Put(key=b"k", inline_value=value, ttl_seconds=1000).success
@@ -134,7 +112,7 @@ def test_put_get_delete():
 def test_memory_that_cannot_be_reached():
     """A place on a network that the server is not on: an error, and never a claim that the value
     was written."""
-    with service() as client:
+    with called_service(poc) as client:
         client.RegisterClient(client_id=1, domain_addresses=[b"\xfe\x80 an EFA address"])
         client.Put(key=b"k", inline_value=b"v" * 1000)
         key = poc.DomainAddressKey(domain_address=b"\xfe\x80 an EFA address", rkey=5)
