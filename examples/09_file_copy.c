@@ -60,8 +60,10 @@ int main(int argc, char **argv)
 	char port[16];
 	int fd[2], result;
 
+	if (argc < 3)
+		errx(2, "usage: 09_file_copy FROM TO [address]");
 	if (!from || fstat(fileno(from), &about) || !S_ISREG(about.st_mode) || pipe(fd))
-		err(1, "%s", argc > 2 ? argv[1] : "usage: 09_file_copy FROM TO [address]");
+		err(1, "%s", argv[1]);
 	size = (size_t)about.st_size;
 	if (fork() == 0) /* before anything of the library is used */
 		return close(fd[1]) || read(fd[0], port, 16) != 16 ||

@@ -55,8 +55,7 @@ void server_count_request(struct kv_server *server, unsigned op, uint64_t ns)
 
 void server_count_again(struct kv_server *server)
 {
-	/* Sums are modulo 2^64: one less is one less. */
-	counter_add(&server->above.client_hits, -1);
+	counter_add(&server->above.again, 1);
 }
 
 void server_count_bytes(struct kv_server *server, int64_t in, int64_t out)

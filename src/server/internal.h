@@ -130,6 +130,7 @@ struct counters {
 	_Atomic uint64_t landed; /* requests that came by the landing buffer */
 	/* Gets that clients made by themselves, as they tell. */
 	_Atomic uint64_t client_hits, client_misses;
+	_Atomic uint64_t again;	  /* hits that the store counted twice for one get */
 	_Atomic uint64_t touches; /* samples of gets that clients made by themselves */
 	_Atomic uint64_t sessions, refused, violations, timeouts;
 	_Atomic uint64_t no_buffer;

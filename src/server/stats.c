@@ -70,6 +70,7 @@ void stats_add(struct counters *into, const struct counters *from)
 	counter_add(&into->landed, look(&from->landed));
 	counter_add(&into->client_hits, look(&from->client_hits));
 	counter_add(&into->client_misses, look(&from->client_misses));
+	counter_add(&into->again, look(&from->again));
 	counter_add(&into->touches, look(&from->touches));
 	counter_add(&into->sessions, look(&from->sessions));
 	counter_add(&into->refused, look(&from->refused));
@@ -205,14 +206,15 @@ static void write_general(struct kv_server *server, const struct store_stats *st
 	write_requests(server, text);
 }
 
-/* With the gets that clients made by themselves. */
+/* With the gets that clients made by themselves, and each get counted once. */
 static void add_client_gets(struct kv_server *server, struct store_stats *stats)
 {
 	struct counters all = {0};
 
 	add_all(server, &all);
-	stats->hits += (uint64_t)look(&all.client_hits);
-	stats->gets += (uint64_t)(look(&all.client_hits) + look(&all.client_misses));
+	stats->hits += (uint64_t)(look(&all.client_hits) - look(&all.again));
+	stats->gets += (uint64_t)(look(&all.client_hits) - look(&all.again));
+	stats->gets += (uint64_t)look(&all.client_misses);
 }
 
 static void write_class(const struct store_class_stats *class, struct text *text)

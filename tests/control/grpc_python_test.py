@@ -477,6 +477,16 @@ def test_ports_are_told_and_can_be_chosen():
         assert places == {"0100007F"}, listening
 
 
+def test_every_host_without_a_key():
+    """The native server has two addresses of this host, the data plane one of gRPC's. It warns."""
+    with GrpcServer(defaults=("-p", "0", "-m", "64", "--listen-addr", "0.0.0.0:0")) as server:
+        told = re.search(r"^grpc data: listening at (.*)$", server.text(), re.M)[1].split()
+        assert any(re.fullmatch(r"tcp:\*:\d+", place) for place in told), told
+        assert "there is no key: everybody who can reach gRPC at 0.0.0.0" in server.text()
+    with GrpcServer() as server:
+        assert "there is no key" not in server.text(), server.text()
+
+
 def test_long_messages_without_a_key():
     """Health and reflection need no key, so they take no long messages, and not many calls."""
     with GrpcServer(*KeyFiles().arguments()) as server, Caller(server) as call:
@@ -654,6 +664,7 @@ def test_figures():
         call.Touch(key=b"long", ttl_seconds=100)
         figures = {f.name: f.number for f in call.Stats().figures}
         assert (figures["gets"], figures["hits"]) == (500, 300), figures
+        assert (figures["hits_by_clients"], figures["misses_by_clients"]) == (0, 0), figures
         for name, count in (("get", 500), ("put", 4), ("delete", 1), ("expire", 1)):
             assert figures[f"requests.{name}"] == count, (name, figures)
             assert figures[f"requests.{name}.grpc"] == count, (name, figures)

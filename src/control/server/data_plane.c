@@ -58,6 +58,8 @@ static bool is_of_kind(const char *device, const char *kind)
 	return strncmp(device, kind, strlen(kind)) == 0;
 }
 
+/* A device that the server has at two addresses, as tcp at 127.0.0.1 and ::1, is here once: the
+ * data plane listens at gRPC's host. */
 static int find_devices(const struct data_plane *plane, const char *kind,
 			const char *names[RMR_DOMAINS_MAX])
 {
@@ -65,7 +67,11 @@ static int find_devices(const struct data_plane *plane, const char *kind,
 	int count = 0;
 
 	for (unsigned i = 0; (name = server_device_name(plane->control->server, i)); i++) {
-		if (count < RMR_DOMAINS_MAX && is_of_kind(name, kind))
+		bool is_new = count < RMR_DOMAINS_MAX && is_of_kind(name, kind);
+
+		for (int other = 0; other < count && is_new; other++)
+			is_new = strcmp(names[other], name) != 0;
+		if (is_new)
 			names[count++] = name;
 	}
 	return count;

@@ -170,6 +170,11 @@ int control_listen_open(struct kv_control_server *control)
 		log_warn("gRPC at %s serves this host alone: without TLS the key can be read on "
 			 "its way; start with --tls-cert and --tls-key",
 			 control->bound);
+	if (!access_needs_key(control) && !control->options.tls_client_ca &&
+	    !inet_is_loopback((struct sockaddr *)&bound))
+		log_warn("there is no key: everybody who can reach gRPC at %s may read and change "
+			 "everything; give --key-file, or --listen-addr 127.0.0.1",
+			 control->bound);
 	if (!control_watch_add(control, &control->listener, EPOLLIN))
 		return control_fail(KV_INTERNAL, "epoll: %s", strerror(errno));
 	return KV_OK;
