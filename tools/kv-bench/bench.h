@@ -56,7 +56,7 @@
 #define BENCH_BATCH_MAX	  BLOCK_KEYS
 #define BENCH_WINDOW_MAX  1024
 #define BENCH_SCAN_MAX	  100 /* keys of one scan, as YCSB has it */
-#define TRANSPORT_MAX	  160
+#define TRANSPORT_MAX	  320
 #define ADDRESS_MAX	  256
 
 enum bench_exit {

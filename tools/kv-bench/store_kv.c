@@ -83,7 +83,7 @@ static struct store *open_client(const struct config *config, const struct conte
 
 static const char *transport_of(struct store *store)
 {
-	return kv_client_transport(kv_of(store)->client);
+	return flag_words(kv_client_transport(kv_of(store)->client));
 }
 
 static kv_client_t *client_behind(struct store *store)

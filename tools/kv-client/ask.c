@@ -62,7 +62,7 @@ const char *ask_transport(const struct session *session)
 	static char text[600];
 
 	if (!session->control)
-		return kv_client_transport(session->client);
+		return flag_words(kv_client_transport(session->client));
 	snprintf(text, sizeof(text), "grpc+%s", kv_control_transport(session->control));
 	return text;
 }

@@ -404,7 +404,7 @@ static void check_server(struct remote *remote, char *chosen, size_t size)
 	int status = kv_client_connect(client, remote->config->server, remote->config->port);
 
 	if (status == KV_OK) {
-		snprintf(chosen, size, "%s", kv_client_transport(client));
+		snprintf(chosen, size, "%s", flag_words(kv_client_transport(client)));
 		report_add(remote->report, GROUP, "authentication", VERDICT_OK, "%s",
 			   own_key(remote->config) ? "both ends know the key"
 						   : "the server asks for no key");
