@@ -120,9 +120,10 @@ void exchange_explain_full(struct exchange *exchange, const struct store_put *pu
 	if (status != STORE_NO_MEMORY || put->condition != STORE_ALWAYS || put->may_lose_old ||
 	    store_stat(exchange->store, put->key, put->key_length, &info) != STORE_OK)
 		return;
-	exchange_fail(exchange, KV_NO_MEMORY,
-		      "the memory is full: the old value stays until the new one is complete, and "
-		      "there is no room for both: with may_lose_old the old one goes first");
+	exchange_fail(
+		exchange, KV_NO_MEMORY,
+		"the memory is full: the old value stays until the new one is complete, and "
+		"there is no room for both: delete the old one first, or put with may_lose_old");
 }
 
 bool exchange_has_room(struct exchange *exchange, size_t length)

@@ -173,6 +173,7 @@ struct config {
 	const char *ca_file; /* https: NULL: whom the system trusts */
 	bool insecure;
 	bool spawn;	     /* start a server of our own */
+	bool is_connected;   /* all clients were: keys may have been written */
 	bool is_implicit;    /* no server was named: look, and spawn if there is none */
 	size_t spawn_memory; /* of such a server; 0: what the data needs */
 	int server_cpus[BENCH_CPUS_MAX];

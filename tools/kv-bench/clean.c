@@ -87,7 +87,7 @@ static enum rmr_status remove_keys(const struct config *config)
 bool clean_up(const struct config *config)
 {
 	/* A server of our own ends with us; without clients nothing was written. */
-	if (config->spawn || config->keep || !crew_shared() || !has_written(config) ||
+	if (config->spawn || config->keep || !config->is_connected || !has_written(config) ||
 	    remove_keys(config) == RMR_OK)
 		return true;
 	fprintf(stderr,

@@ -208,6 +208,7 @@ static enum rmr_status run(struct config *config, struct rows *rows)
 		status = spawn_servers(config);
 	if (status == RMR_OK)
 		status = crew_start(config);
+	config->is_connected = status == RMR_OK;
 	if (status == RMR_OK)
 		report_begin(config);
 	for (int i = 0; status == RMR_OK && i < config->size_count; i++)
