@@ -108,6 +108,8 @@ int link_need_buffer(struct kv_client *client)
 
 	if (link->buffer)
 		return KV_OK;
+	if (link->has_no_buffer)
+		return KV_BUSY;
 	opened = open_buffer(client, link, &descriptor);
 	if (opened != RMR_OK) {
 		status = failed(client, link, opened);
@@ -121,8 +123,10 @@ int link_need_buffer(struct kv_client *client)
 		status = once_finish(client, call);
 	}
 	/* The server does not know of it: then it is of no use. */
-	if (status != KV_OK && client->link && client->link->generation == generation)
+	if (status != KV_OK && client->link && client->link->generation == generation) {
 		close_buffer(link);
+		link->has_no_buffer = status == KV_BUSY;
+	}
 	return status;
 }
 

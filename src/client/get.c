@@ -451,6 +451,7 @@ static void get_take(struct kv_client *client, struct call *call, const struct k
 		extents_give(&client->link->buffer_space, &call->buffer);
 		/* Or the server pushes no value of that length, or no more for now. */
 		if (reply->value_length > client->options.buffer_size ||
+		    client->link->has_no_buffer ||
 		    (call->request.flags & KV_PUSH &&
 		     reply->value_length <= call->request.value_length)) {
 			call_done(client, call, CALL_TOO_LONG);
@@ -505,10 +506,13 @@ static int get_start(struct kv_client *client, struct call *call)
 		uint64_t generation = link->generation;
 
 		status = link_need_buffer(client);
-		if (status != KV_OK || !client->link || client->link->generation != generation)
+		if ((status != KV_OK && status != KV_BUSY) || !client->link ||
+		    client->link->generation != generation)
 			return status;
-		status = prepare_push(client, call);
-		if (status != KV_OK)
+		/* Without a buffer there is no push: a long value is pinned, and copied by us. */
+		if (status == KV_OK)
+			status = prepare_push(client, call);
+		if (status != KV_OK && status != KV_BUSY)
 			return status;
 	}
 	return call_ask(client, call);

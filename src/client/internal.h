@@ -124,6 +124,7 @@ struct link {
 	struct rmr_remote *landing; /* NULL until it is needed */
 	struct extents landing_space;
 	bool has_no_landing;  /* was asked for, in vain */
+	bool has_no_buffer;   /* the server takes none of ours: it has mapped as much as it may */
 	struct reader reader; /* if mapped */
 	bool is_mapped;
 	/* If mapped: signs of the server's life (life.c), in ticks of our clock. */

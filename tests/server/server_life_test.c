@@ -541,6 +541,51 @@ static void test_max_pins(void)
 	subject_for_each(max_pins);
 }
 
+/* A buffer for pushes that is longer than the server maps: by shm long values are copied from where
+ * they lie instead. */
+static void test_buffer_beyond_the_limits(void)
+{
+	kv_client_options_t client_options = {.buffer_size = (size_t)256 << 20,
+					      .get_mode = KV_GET_ASK};
+	const size_t size = 1 << 20;
+	char *value = malloc(size), *found = calloc(1, size), url[128];
+	kv_client_t *client;
+	kv_result_t result;
+	size_t length = size;
+
+	CHECK(value && found);
+	memset(value, 'v', size);
+	subject_start(&subject, NULL);
+	client = kv_client_create_with(CONN_MODE_SHM, &client_options);
+	CHECK(client);
+	snprintf(url, sizeof(url), "shm:%s", subject_address(&subject, "shm"));
+	CHECK_EQ(kv_client_connect(client, url, 0), KV_OK);
+	CHECK_EQ(kv_client_put(client, "long", 4, value, size), KV_OK);
+	CHECK_EQ(kv_client_put(client, "short", 5, "short", 5), KV_OK);
+	for (int i = 0; i < 2; i++) {
+		length = size;
+		if (kv_client_get(client, "long", 4, found, &length) != KV_OK)
+			TEST_FAIL("%s", kv_client_error(client));
+		CHECK_EQ(length, size);
+		CHECK_MEM(found, value, size);
+		length = size;
+		CHECK_EQ(kv_client_get(client, "short", 5, found, &length), KV_OK);
+		CHECK_EQ(length, 5);
+		CHECK_EQ(kv_client_incr(client, "count", 5, 1, &(int64_t){0}), KV_OK);
+		length = size;
+		CHECK_EQ(kv_client_get(client, "count", 5, found, &length), KV_OK);
+		CHECK_EQ(length, 1);
+	}
+	CHECK_EQ(kv_client_submit_get(client, "long", 4, found, size, 7), KV_OK);
+	CHECK_EQ(kv_client_poll(client, &result, 1, -1), 1);
+	CHECK_EQ(result.status, KV_OK);
+	CHECK_MEM(found, value, size);
+	kv_client_destroy(client);
+	subject_stop(&subject);
+	free(value);
+	free(found);
+}
+
 static void test_cells_come_back(void)
 {
 	subject_for_each(cells_come_back);
@@ -555,6 +600,7 @@ static const struct test tests[] = {
 	{"landing_total", test_landing_total},
 	{"max_pins", test_max_pins},
 	{"limits_of_peers", test_limits_of_peers},
+	{"buffer_beyond_the_limits", test_buffer_beyond_the_limits},
 	{"cells_come_back", test_cells_come_back},
 	{"many_at_once", test_many_at_once},
 	{"silent_client_loses_cells", test_silent_client_loses_cells, TEST_SLOW},
