@@ -262,6 +262,8 @@ struct rmr_queue_options {
 	uint32_t recv_size;  /* longest message that can be received; default 8192 */
 	int spin_us;	     /* rmr_wait: spin at most so long before sleeping; default 50,
 			      * negative: never spin */
+	bool never_woken;    /* true: rmr_queue_wake is not called for this queue (which is
+			      * asserted); saves a descriptor */
 };
 
 /* options may be NULL, and 0 in a field means its default. RMR_LIMIT: beyond the device's. */

@@ -98,8 +98,10 @@ struct link {
 	uint32_t view_count; /* views keep a lost link's memory mapped */
 	struct link *next;   /* of the lost ones */
 
-	/* Memory of ours: a slot for each call; and one into which the server may write. */
-	struct rmr_arena *slots;
+	/* Memory of ours: a slot for each call; and one into which the server may write. The slots
+	 * serve as local ends only: no arena is needed, which takes a descriptor. */
+	uint8_t *slots;
+	size_t slots_size;
 	struct rmr_region *slots_region;
 	struct rmr_arena *buffer; /* NULL until it is needed */
 	struct rmr_region *buffer_region;

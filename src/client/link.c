@@ -5,10 +5,12 @@
  * When a link is lost its memory may still be looked at through views; then it stays, out of use,
  * until the last of them is released.
  */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/param.h>
 #include <unistd.h>
 
@@ -41,7 +43,8 @@ static void link_close(struct link *link)
 	rmr_region_close(link->buffer_region);
 	rmr_region_close(link->slots_region);
 	rmr_arena_close(link->buffer);
-	rmr_arena_close(link->slots);
+	if (link->slots)
+		munmap(link->slots, link->slots_size);
 	rmr_queue_close(link->queue);
 	device_give(link->device);
 	extents_fini(&link->buffer_space);
@@ -123,7 +126,7 @@ static enum rmr_status send_greeting(struct link *link, const void *greeting, si
 {
 	struct rmr_work work = {.op = RMR_OP_SEND,
 				.flags = RMR_UNSIGNALED,
-				.local = rmr_arena_base(link->slots),
+				.local = link->slots,
 				.length = length,
 				.region = link->slots_region};
 	int posted;
@@ -286,6 +289,18 @@ static size_t slot_size(const struct link *link)
 	return (link->max_send + 63) & ~(size_t)63;
 }
 
+/* Shared, not private: a fork does not copy pages that an adapter writes to. */
+static enum rmr_status map_slots(struct link *link, size_t size)
+{
+	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (memory == MAP_FAILED)
+		return error_errno(RMR_NO_MEMORY, errno, "cannot map %zu bytes for calls", size);
+	link->slots = memory;
+	link->slots_size = size;
+	return RMR_OK;
+}
+
 /* Makes the memory of the slots. Calls use it once the link is taken into use: until then they may
  * have another link (link_seek_better). */
 static enum rmr_status open_slots(struct link *link)
@@ -299,11 +314,10 @@ static enum rmr_status open_slots(struct link *link)
 				 info.max_send);
 	link->max_send = MIN(info.max_send, MAX_SLOT);
 	link->max_inline = rmr_device_info(link->device)->max_inline;
-	status = rmr_arena_open(slot_size(link) * link->client->window, 0, &link->slots);
+	status = map_slots(link, slot_size(link) * link->client->window);
 	if (status != RMR_OK)
 		return status;
-	return rmr_region_open(link->device, rmr_arena_base(link->slots),
-			       rmr_arena_size(link->slots), 0, &link->slots_region);
+	return rmr_region_open(link->device, link->slots, link->slots_size, 0, &link->slots_region);
 }
 
 static void set_limits(struct link *link)
@@ -333,6 +347,7 @@ static enum rmr_status open_queue(struct link *link, const struct target *target
 		.recv_slots = window + 8,
 		.recv_size = (KV_MIN_REPLY + 63) & ~63u,
 		.spin_us = LINK_SPIN_US,
+		.never_woken = true,
 	};
 	/* The store, its cells and a landing buffer; the store may lie in huge pages. */
 	static const struct rmr_grant_limits grants = {
@@ -452,8 +467,7 @@ static void take_into_use(struct kv_client *client, struct link *link)
 	link->opened_ns = clock_now_ns();
 	client->was_connected = true;
 	for (unsigned i = 0; i < client->window; i++)
-		client->calls[i].slot =
-			(uint8_t *)rmr_arena_base(link->slots) + i * slot_size(link);
+		client->calls[i].slot = link->slots + i * slot_size(link);
 	life_begin(client);
 	if (client->instance != link->welcome.instance) {
 		client->instance = link->welcome.instance;

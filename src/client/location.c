@@ -4,15 +4,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Sets to begin with: 256 entries, 12 KB. */
+#define FIRST_SETS 64u
+
 bool locations_init(struct locations *locations, uint32_t entries)
 {
 	uint32_t sets = 1;
 
 	while (sets < UINT32_MAX / LOCATION_WAYS / 4 && sets * LOCATION_WAYS < entries)
 		sets *= 2;
-	*locations = (struct locations){.set_mask = sets - 1};
+	*locations = (struct locations){.max_sets = sets};
+	if (sets > FIRST_SETS)
+		sets = FIRST_SETS;
+	locations->set_mask = sets - 1;
 	locations->entries = calloc((size_t)sets * LOCATION_WAYS, sizeof(*locations->entries));
 	return locations->entries != NULL;
+}
+
+uint32_t locations_capacity(const struct locations *locations)
+{
+	return locations->entries ? (locations->set_mask + 1) * LOCATION_WAYS : 0;
 }
 
 void locations_fini(struct locations *locations)
@@ -40,15 +51,35 @@ static struct location *find(struct locations *locations, uint64_t hash)
 	return NULL;
 }
 
-/* The one of this hash, else the one that was not used for longest. */
-static struct location *find_or_make(struct locations *locations, uint64_t hash)
+/* Doubles the number of sets. Each set becomes two, told apart by one more bit of the hash, and an
+ * entry keeps its way: so none finds its new place taken. Returns false and changes nothing when
+ * there is no memory. */
+static bool grow(struct locations *locations)
 {
-	struct location *found = find(locations, hash), *set;
+	size_t count = locations_capacity(locations);
+	uint64_t bit = (uint64_t)locations->set_mask + 1;
+	struct location *entries =
+		realloc(locations->entries, 2 * count * sizeof(*locations->entries));
 
-	if (found || !locations->entries)
-		return found;
-	set = set_of(locations, hash);
-	found = set;
+	if (!entries)
+		return false;
+	memset(entries + count, 0, count * sizeof(*entries));
+	for (size_t i = 0; i < count; i++) {
+		if (!entries[i].used || !(entries[i].hash & bit))
+			continue;
+		entries[count + i] = entries[i];
+		entries[i] = (struct location){0};
+	}
+	locations->entries = entries;
+	locations->set_mask = (uint32_t)(2 * bit - 1);
+	return true;
+}
+
+/* Returns an unused entry of the hash's set, else the one whose last use is longest ago. */
+static struct location *find_oldest(struct locations *locations, uint64_t hash)
+{
+	struct location *set = set_of(locations, hash), *found = set;
+
 	for (unsigned i = 1; i < LOCATION_WAYS; i++) {
 		/* The count of uses wraps around, so ages are compared. */
 		if (!found->used ||
@@ -56,6 +87,23 @@ static struct location *find_or_make(struct locations *locations, uint64_t hash)
 			continue;
 		found = &set[i];
 	}
+	return found;
+}
+
+/* Returns the entry of this hash. Without one it makes one, by growing or in place of another. */
+static struct location *find_or_make(struct locations *locations, uint64_t hash)
+{
+	struct location *found = find(locations, hash);
+
+	if (found || !locations->entries)
+		return found;
+	found = find_oldest(locations, hash);
+	/* Growing pays when an entry is about to be lost, unless half of all are unused: then this
+	 * set has more than its share, and others have room. */
+	if (found->used && locations->set_mask + 1 < locations->max_sets &&
+	    locations->used_count >= locations_capacity(locations) / 2 && grow(locations))
+		found = find_oldest(locations, hash);
+	locations->used_count += !found->used;
 	*found = (struct location){.hash = hash, .cell = LOCATION_NO_CELL};
 	return found;
 }
@@ -71,22 +119,16 @@ void locations_clear(struct locations *locations)
 {
 	if (!locations->entries)
 		return;
-	/* Only what is in use is written: pages that hold nothing take no memory. */
-	for (size_t i = 0; i < ((size_t)locations->set_mask + 1) * LOCATION_WAYS; i++) {
-		if (locations->entries[i].used)
-			locations->entries[i] = (struct location){0};
-	}
+	memset(locations->entries, 0, locations_capacity(locations) * sizeof(*locations->entries));
+	locations->used_count = 0;
 }
 
 void locations_clear_cells(struct locations *locations)
 {
 	if (!locations->entries)
 		return;
-	/* Only what is in use is written: pages that hold nothing take no memory. */
-	for (size_t i = 0; i < ((size_t)locations->set_mask + 1) * LOCATION_WAYS; i++) {
-		if (locations->entries[i].used)
-			locations->entries[i].cell = LOCATION_NO_CELL;
-	}
+	for (size_t i = 0; i < locations_capacity(locations); i++)
+		locations->entries[i].cell = LOCATION_NO_CELL;
 }
 
 const struct location *locations_find(struct locations *locations, uint64_t hash)

@@ -5,7 +5,8 @@
  * more than that: an item of this version has been at this offset (get.c relies on it). Two keys
  * may share a hash, and then push each other out. Entries that were wrong are dropped; a key whose
  * place changes all the time is remembered as one to ask for (doubt), until it has been quiet for
- * a while. Bounded; one thread.
+ * a while. One thread. The table starts small and doubles, up to its limit, when it is half full
+ * and a new entry would push an old one out: a client that uses few keys takes little memory.
  */
 #ifndef CLIENT_LOCATION_H
 #define CLIENT_LOCATION_H
@@ -34,13 +35,18 @@ struct location {
 struct locations {
 	struct location *entries; /* NULL: nothing is remembered */
 	uint32_t set_mask;
+	uint32_t max_sets;   /* that it may grow to; a power of two */
+	uint32_t used_count; /* entries in use */
 	uint32_t now;
 };
 
-/* About as many entries, at least LOCATION_WAYS. False: no memory. */
+/* entries: how many it may grow to, rounded up to a power of two, at least LOCATION_WAYS. Returns
+ * false when there is no memory. */
 bool locations_init(struct locations *locations, uint32_t entries);
 /* Legal on a zeroed one. */
 void locations_fini(struct locations *locations);
+/* Returns how many entries there is room for now. */
+uint32_t locations_capacity(const struct locations *locations);
 void locations_clear(struct locations *locations);
 /* Forgets all cells. */
 void locations_clear_cells(struct locations *locations);

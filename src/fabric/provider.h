@@ -95,7 +95,7 @@ struct rmr_queue {
 	unsigned generation;		  /* the device's */
 	struct rmr_queue_options options; /* defaults filled in */
 	int epoll_fd;			  /* rmr_queue_fd; providers add their sources */
-	int wake_fd;			  /* eventfd of rmr_queue_wake */
+	int wake_fd;			  /* eventfd of rmr_queue_wake; -1: never_woken */
 	atomic_bool wake;
 	struct spin_lock lock; /* guards conns, ring and recv against a provider's own thread */
 	struct list conns;

@@ -52,12 +52,19 @@ static enum rmr_status open_descriptors(struct rmr_queue *queue)
 	queue->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (queue->epoll_fd < 0)
 		return error_errno(RMR_SYSTEM, errno, "cannot make an epoll set");
-	queue->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (queue->wake_fd < 0) {
+	queue->wake_fd = queue->options.never_woken ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (queue->wake_fd < 0 && !queue->options.never_woken) {
 		close(queue->epoll_fd);
 		return error_errno(RMR_SYSTEM, errno, "cannot make an eventfd");
 	}
 	return RMR_OK;
+}
+
+static void close_descriptors(struct rmr_queue *queue)
+{
+	if (queue->wake_fd >= 0)
+		close(queue->wake_fd);
+	close(queue->epoll_fd);
 }
 
 enum rmr_status rmr_queue_open(struct rmr_device *device, const struct rmr_queue_options *options,
@@ -110,8 +117,7 @@ fini_ring:
 fini_recv:
 	recv_pool_fini(&queue->recv);
 close_descriptors:
-	close(queue->wake_fd);
-	close(queue->epoll_fd);
+	close_descriptors(queue);
 free_queue:
 	free(queue);
 	return error_context(status, "opening a queue on '%s'", device->info.name);
@@ -122,16 +128,14 @@ void rmr_queue_close(struct rmr_queue *queue)
 	if (!queue)
 		return;
 	if (fork_is_foreign(queue->generation)) {
-		close(queue->wake_fd);
-		close(queue->epoll_fd);
+		close_descriptors(queue);
 		return;
 	}
 	assert(list_is_empty(&queue->conns));
 	queue->provider->queue_fini(queue);
 	completion_ring_fini(&queue->ring);
 	recv_pool_fini(&queue->recv);
-	close(queue->wake_fd);
-	close(queue->epoll_fd);
+	close_descriptors(queue);
 	atomic_fetch_sub(&queue->device->children, 1);
 	free(queue);
 }
@@ -289,6 +293,7 @@ static void flush_held(struct rmr_queue *queue)
 /* Sleeps until something may have happened. False when the deadline passed. */
 static bool sleep_until(struct rmr_queue *queue, uint64_t deadline_ns)
 {
+	/* Without a wake_fd the second one is -1, which poll() leaves out. */
 	struct pollfd fds[2] = {{.fd = queue->epoll_fd, .events = POLLIN},
 				{.fd = queue->wake_fd, .events = POLLIN}};
 	int timeout_ms = clock_remaining_ms(deadline_ns);
@@ -345,6 +350,7 @@ void rmr_queue_wake(struct rmr_queue *queue)
 	uint64_t one = 1;
 	int saved = errno;
 
+	assert(!queue->options.never_woken);
 	/* Release: see take_wake. The flag is set before the eventfd, so that whoever wakes by the
 	 * eventfd finds the flag. A full eventfd (EAGAIN) wakes just as well. */
 	atomic_store_explicit(&queue->wake, true, memory_order_release);

@@ -66,5 +66,6 @@ extern const struct test failure_tests[];
 extern const struct test life_tests[];
 extern const struct test trust_tests[];
 extern const struct test progress_tests[];
+extern const struct test handle_tests[];
 
 #endif

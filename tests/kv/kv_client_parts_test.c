@@ -89,6 +89,74 @@ static void test_locations(void)
 	locations_fini(&locations);
 }
 
+static uint64_t spread(uint64_t number)
+{
+	return number * 0x9e3779b97f4a7c15u;
+}
+
+/* The table starts small, keeps what it knows when it doubles, and stops at its limit. */
+static void test_locations_grow(void)
+{
+	const uint32_t limit = 8192;
+	struct locations locations;
+	uint32_t capacity, doublings = 0;
+
+	CHECK(locations_init(&locations, limit));
+	capacity = locations_capacity(&locations);
+	CHECK(capacity <= 1024);
+	for (uint64_t i = 1; i <= 20 * limit; i++) {
+		uint32_t now;
+
+		learn(&locations, spread(i), i);
+		now = locations_capacity(&locations);
+		if (now == capacity)
+			continue;
+		/* None is lost by doubling: at least half of the smaller table is there. */
+		uint64_t kept = 0;
+
+		for (uint64_t k = 1; k <= i; k++) {
+			const struct location *found = locations_find(&locations, spread(k));
+
+			CHECK(!found || found->offset == k);
+			kept += found != NULL;
+		}
+		CHECK(kept > capacity / 2);
+		CHECK_EQ(kept, locations.used_count);
+		CHECK_EQ(now, 2 * capacity);
+		capacity = now;
+		doublings++;
+	}
+	CHECK_EQ(capacity, limit);
+	CHECK(doublings >= 3);
+	CHECK(locations.used_count <= limit);
+	/* The newest of each set are there. */
+	CHECK_EQ(locations_find(&locations, spread(20 * limit))->offset, 20 * limit);
+	locations_clear(&locations);
+	CHECK_EQ(locations.used_count, 0);
+	CHECK(!locations_find(&locations, spread(20 * limit)));
+	locations_fini(&locations);
+	/* A limit below the size to begin with. */
+	CHECK(locations_init(&locations, 8));
+	for (uint64_t i = 1; i < 1000; i++)
+		learn(&locations, spread(i), i);
+	CHECK_EQ(locations_capacity(&locations), 8);
+	locations_fini(&locations);
+}
+
+/* Few keys, used again and again, never make it grow. */
+static void test_locations_stay_small(void)
+{
+	struct locations locations;
+	uint32_t capacity;
+
+	CHECK(locations_init(&locations, 65536));
+	capacity = locations_capacity(&locations);
+	for (uint64_t i = 0; i < 100000; i++)
+		learn(&locations, spread(i % (capacity / 3)), i + 1);
+	CHECK_EQ(locations_capacity(&locations), capacity);
+	locations_fini(&locations);
+}
+
 static void check_target(const char *server, int port, conn_mode_t mode, const char *device,
 			 const char *address)
 {
@@ -136,6 +204,8 @@ static void test_names(void)
 static const struct test tests[] = {
 	{"extents", test_extents},
 	{"locations", test_locations},
+	{"locations_grow", test_locations_grow},
+	{"locations_stay_small", test_locations_stay_small},
 	{"names", test_names},
 };
 

@@ -17,8 +17,8 @@
 #define MAX_TESTS 256
 
 static const struct test *const tables[] = {
-	basic_tests,   counter_tests, size_tests,  many_tests,
-	failure_tests, life_tests,    trust_tests, progress_tests,
+	basic_tests, counter_tests, size_tests,	    many_tests,	  failure_tests,
+	life_tests,  trust_tests,   progress_tests, handle_tests,
 };
 
 static int take_options(int argc, char **argv)
