@@ -220,6 +220,25 @@ def test_put_options():
         server.expect(0, "--", "get", "key")
 
 
+def test_put_replace():
+    """A value for which there is no room beside the old one."""
+    with ClientServer("-m", "40", "--on-full", "reject") as server, tempfile.NamedTemporaryFile() as file:
+        for byte in (b"1", b"2"):
+            file.seek(0)
+            file.write(byte * LARGE)
+            file.flush()
+            if byte == b"1":
+                server.expect(0, PUT, "put", "key", f"@{file.name}")
+        result = server.expect(3, "", "put", "key", f"@{file.name}")
+        assert b"with --replace the old one goes first" in result.stderr, result
+        assert server.client("get", "key").stdout == b"1" * LARGE
+        server.expect(0, PUT, "put", "key", f"@{file.name}", "--replace")
+        assert server.client("get", "key").stdout == b"2" * LARGE
+        result = server.expect(2, "", "put", "key", "x", "--replace", "--if-absent")
+        assert b"give one of them" in result.stderr, result
+        assert server.client("get", "key").stdout == b"2" * LARGE
+
+
 def test_keys_of_any_byte():
     """Whatever scan prints can be given as a key."""
     keys = [bytes([byte]) + b"-" + bytes([byte]) for byte in range(256)]

@@ -16,6 +16,7 @@ static const struct word {
 	{"buffer_size", "--buffer-mb"},
 	{"ca_file", "--ca-file"},
 	{"key_file", "--key-file"},
+	{"may_lose_old", "--replace"}, /* kv-client put */
 };
 
 /* The field at this place, as a word of its own: not a part of a path, nor of another name. */

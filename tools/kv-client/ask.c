@@ -74,6 +74,8 @@ const char *ask_transport(const struct session *session)
 int ask_put(struct session *session, const void *key, size_t key_length, const void *value,
 	    size_t length, const kv_put_options_t *options, kv_info_t *info)
 {
+	if (session->control && options->may_lose_old)
+		return refuse("put --replace");
 	if (session->control)
 		return kv_control_put_with(session->control, key, key_length, value, length,
 					   options, info);

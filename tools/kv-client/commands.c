@@ -26,11 +26,14 @@ static const struct command {
 	bool takes_key; /* the first word is a key */
 	bool is_alone;	/* needs no server */
 } commands[] = {
-	{"put", "KEY VALUE [--ttl TIME] [--if-absent]", "stores a value",
+	{"put", "KEY VALUE [--ttl TIME] [--if-absent | --replace]", "stores a value",
 	 "VALUE is text, @FILE for what a file holds, or - for stdin; @@text is \"@text\".\n"
 	 "--ttl TIME    it goes away after 10s, 500ms, 2h; a bare number is seconds\n"
-	 "--if-absent   only if the key is not there\n",
-	 2, 2, "--ttl= --if-absent", run_put, 3, .takes_key = true},
+	 "--if-absent   only if the key is not there\n"
+	 "--replace     if there is no room for both, the old value goes before the new one "
+	 "comes;\n"
+	 "              if the put fails then, the key is gone\n",
+	 2, 2, "--ttl= --if-absent --replace", run_put, 3, .takes_key = true},
 	{"get", "KEY [--output FILE]", "shows a value, or writes it to a file",
 	 "To a pipe or a file the bytes go as they are; on a terminal those that it cannot show\n"
 	 "are written as \\xHH.\n"

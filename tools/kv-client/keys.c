@@ -88,6 +88,11 @@ enum client_exit run_put(struct session *session, const struct command_words *wo
 
 	if (command_option(words, "--if-absent"))
 		options.condition = KV_IF_ABSENT;
+	options.may_lose_old = command_option(words, "--replace") != NULL;
+	if (options.may_lose_old && options.condition != KV_ALWAYS)
+		return show_error(session, CLIENT_USAGE,
+				  "put: --if-absent and --replace: a key that is not there has no "
+				  "value to replace: give one of them");
 	if (ttl && !take_ttl(session, ttl, &options.ttl_ms))
 		return CLIENT_USAGE;
 	if (!value_take(session, &words->words[1], &value))
