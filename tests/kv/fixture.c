@@ -81,6 +81,16 @@ void server_stop(struct server *server)
 	server->pid = 0;
 }
 
+void stop_process(pid_t pid)
+{
+	int status;
+
+	CHECK_EQ(kill(pid, SIGSTOP), 0);
+	/* The kernel reports a stopped child when its last thread has stopped. */
+	CHECK_EQ(waitpid(pid, &status, WUNTRACED), pid);
+	CHECK(WIFSTOPPED(status));
+}
+
 /* ------------------------------------------------------------------------------------------
  * Clients
  */

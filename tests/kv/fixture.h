@@ -37,6 +37,8 @@ void server_start(struct server *server, const kv_server_options_t *options);
 void server_restart(struct server *server);
 /* Graceful, and checks that it ends well. */
 void server_stop(struct server *server);
+/* Stops a child with SIGSTOP and waits until all of its threads have stopped. */
+void stop_process(pid_t pid);
 
 /* A client that is connected; NULL: default options. Fails the test if it cannot be. */
 kv_client_t *client_open(const struct server *server, const kv_client_options_t *options);

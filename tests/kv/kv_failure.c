@@ -10,13 +10,6 @@
 
 #define KEY(text) text, sizeof(text) - 1
 
-/* All of it, now: the threads of a process stop one after the other. */
-static void stop_process(pid_t pid)
-{
-	kill(pid, SIGSTOP);
-	test_sleep_ms(50);
-}
-
 /* A client over tcp has a helper thread, and a process with threads cannot start one that has some
  * under the thread sanitizer. */
 static void need_fork(void)

@@ -27,15 +27,6 @@ static void need_shm(void)
 		TEST_SKIP("by shm alone");
 }
 
-static void stop_process(pid_t pid)
-{
-	int status;
-
-	CHECK_EQ(kill(pid, SIGSTOP), 0);
-	CHECK_EQ(waitpid(pid, &status, WUNTRACED), pid);
-	CHECK(WIFSTOPPED(status));
-}
-
 /* The server's parent stops it when the other end of the pipe says so, and lets it go on when it
  * says so again. */
 static void hold_server(const struct server *server, struct test_pipe *pipe)

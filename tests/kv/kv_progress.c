@@ -42,12 +42,6 @@ static void *allocate(size_t length)
  * Given up
  */
 
-static void stop_process(pid_t pid)
-{
-	kill(pid, SIGSTOP);
-	test_sleep_ms(50); /* its threads stop one after the other */
-}
-
 /* Waits until the server answers again. */
 static void wait_until_heard(kv_client_t *client)
 {
