@@ -222,7 +222,8 @@ def test_put_options():
 
 def test_put_replace():
     """A value for which there is no room beside the old one."""
-    with ClientServer("-m", "40", "--on-full", "reject") as server, tempfile.NamedTemporaryFile() as file:
+    with ClientServer("-m", "40", "--on-full", "reject") as server, \
+            tempfile.NamedTemporaryFile() as file:
         for byte in (b"1", b"2"):
             file.seek(0)
             file.write(byte * LARGE)
