@@ -231,7 +231,7 @@ def test_put_replace():
             if byte == b"1":
                 server.expect(0, PUT, "put", "key", f"@{file.name}")
         result = server.expect(3, "", "put", "key", f"@{file.name}")
-        assert b"with --replace the old one goes first" in result.stderr, result
+        assert b"put with --replace" in result.stderr, result
         assert server.client("get", "key").stdout == b"1" * LARGE
         server.expect(0, PUT, "put", "key", f"@{file.name}", "--replace")
         assert server.client("get", "key").stdout == b"2" * LARGE
