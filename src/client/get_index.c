@@ -7,6 +7,9 @@
  *	bucket		64 bytes; the depth in its header tells whether the index has grown since
  *	item		as long as its size class is
  *
+ * When the index has shrunk, the picture leads to buckets that are not there, or to bytes of
+ * something else. Then header and directory are read again.
+ *
  * Everything that was read is a hint, and is checked against the arena's length before it is used
  * as an address. Only an item with the right checksum and key is believed (get_accept); in all
  * other cases, and for every miss, the server is asked.
@@ -40,6 +43,7 @@ struct index_picture {
 	uint64_t size;
 	uint32_t page_count;
 	uint32_t *pages; /* of segments; 0: not known. Then as many of overflow segments. */
+	bool is_old;	 /* it led to something that is no bucket: the index may have shrunk */
 };
 
 void index_forget(struct kv_client *client)
@@ -121,6 +125,9 @@ static bool take_header(struct kv_client *client, const uint8_t *bytes)
 		client->picture = picture;
 	}
 	picture = client->picture;
+	if (picture->is_old)
+		memset(picture->pages, 0, 2 * (size_t)header.page_count * sizeof(*picture->pages));
+	picture->is_old = false;
 	picture->hash_seed = header.hash_seed;
 	picture->bucket_count = header.bucket_count;
 	picture->directory = header.directory;
@@ -160,7 +167,7 @@ static void take_directory(struct index_picture *picture, const struct probe *pr
 	uint64_t first = (probe->bucket >> SEGMENT_BITS) & ~(uint64_t)(DIRECTORY_BLOCK - 1);
 	uint64_t count = MIN(DIRECTORY_BLOCK, picture->page_count - first);
 
-	/* A segment stays where it is once it is there. */
+	/* A segment stays where it is until the index shrinks. */
 	memcpy(&picture->pages[first + (probe->in_overflow ? picture->page_count : 0)], bytes,
 	       count * sizeof(uint32_t));
 }
@@ -175,8 +182,10 @@ static int fetch_bucket(struct kv_client *client, struct call *call)
 	struct probe *probe = &call->search->probe;
 	uint32_t *page = page_of(picture, probe);
 
-	if (!page)
+	if (!page) {
+		picture->is_old = true;
 		return KV_AGAIN;
+	}
 	if (!*page)
 		return fetch_directory(client, call);
 	return fetch(client, call, SEARCH_BUCKET,
@@ -219,8 +228,10 @@ static int take_bucket(struct kv_client *client, struct call *call)
 		return KV_AGAIN;
 	search->next = probe_look(&search->probe, &bucket);
 	search->candidate = 0;
-	if (search->next == PROBE_CONFUSED)
+	if (search->next == PROBE_CONFUSED) {
+		client->picture->is_old = true;
 		return KV_AGAIN;
+	}
 	/* A bucket of depth d says that all have d - 1 at least: as many there are, though the
 	 * header that was read is older. */
 	if (!was_in_overflow && depth > depth_of_count(client->picture->bucket_count) + 1 &&
@@ -269,7 +280,10 @@ static void search_read(struct kv_client *client, struct call *call)
 		uint32_t *page = page_of(client->picture, &call->search->probe);
 
 		take_directory(client->picture, &call->search->probe, call->slot);
-		status = page && *page ? fetch_bucket(client, call) : KV_AGAIN;
+		if (page && *page)
+			status = fetch_bucket(client, call);
+		else
+			client->picture->is_old = true;
 		break;
 	}
 	case SEARCH_BUCKET:
@@ -291,7 +305,7 @@ int index_start(struct kv_client *client, struct call *call)
 	if (!call->search)
 		return KV_AGAIN;
 	*call->search = (struct index_search){0};
-	if (!client->picture)
+	if (!client->picture || client->picture->is_old)
 		return fetch(client, call, SEARCH_HEADER, 0, sizeof(struct store_header));
 	search_begin(client, call);
 	return fetch_bucket(client, call);

@@ -25,7 +25,7 @@ bool evict_at(struct store_worker *worker, uint64_t offset)
 	unsigned class;
 	bool expired;
 
-	if (!life_lock_at(store, offset, &lock, &slot))
+	if (!life_lock_at(worker, offset, &lock, &slot))
 		return false;
 	if (item_pins(slot_item(store, &slot))) {
 		index_unlock(&lock);

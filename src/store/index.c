@@ -118,11 +118,9 @@ void index_unlock(struct index_lock *lock)
 	atomic_store_explicit(&lock->bucket->header, header, memory_order_release);
 }
 
-/*
- * The count may have grown since it was read, but a bucket is split only while it is locked: once
- * we have the lock its depth says whether the key belongs here, and goes on saying so.
- */
-struct index_lock index_lock(struct index *index, uint64_t hash)
+/* Follows the depths from the bucket that the count leads to. False: the index is shrinking, and
+ * the bucket has gone. The guard is set. */
+static bool lock_home(struct index *index, uint64_t hash, struct index_lock *lock)
 {
 	struct probe probe;
 
@@ -130,14 +128,41 @@ struct index_lock index_lock(struct index *index, uint64_t hash)
 	probe_begin(&probe, hash,
 		    atomic_load_explicit(&index->header->bucket_count, memory_order_acquire));
 	for (;;) {
-		struct index_lock lock = index_lock_bucket(index, probe.bucket);
-		unsigned depth = bucket_depth(lock.header);
+		uint64_t place = probe_place(index->directory, probe.bucket);
+		unsigned depth;
 
+		if (!place)
+			return false;
+		*lock = lock_bucket((struct bucket *)(index->memory + place));
+		depth = bucket_depth(lock->header);
 		if (hash_bits(hash, depth) == probe.bucket)
-			return lock;
-		index_unlock(&lock);
-		probe_redirect(&probe, depth);
+			return true;
+		index_unlock(lock);
+		if (probe_redirect(&probe, depth) == PROBE_CONFUSED ||
+		    probe.bucket >> SEGMENT_BITS >= index->header->page_count)
+			return false;
 	}
+}
+
+/*
+ * The count may have changed since it was read, but a bucket is split and merged only while it is
+ * locked: once we have the lock its depth says whether the key belongs here, and goes on saying so.
+ *
+ * The guard is set before the count and the directory are read, and cleared when the bucket is
+ * locked. index_shrink.c says what that is for, and why a plain store and a fence for the compiler
+ * are enough.
+ */
+struct index_lock index_lock(struct index *index, struct index_guard *guard, uint64_t hash)
+{
+	struct index_lock lock;
+
+	atomic_store_explicit(&guard->is_set, true, memory_order_relaxed);
+	atomic_signal_fence(memory_order_seq_cst);
+	while (!lock_home(index, hash, &lock))
+		cpu_relax();
+	/* Release: whoever sees it clear sees all that was done to buckets found before. */
+	atomic_store_explicit(&guard->is_set, false, memory_order_release);
+	return lock;
 }
 
 /* ------------------------------------------------------------------------------------------
@@ -270,6 +295,27 @@ static void give_overflow(struct index *index, uint64_t number)
 			      memory_order_relaxed);
 	index->overflow_free = number;
 	SHOWN_SET(index->overflow_used, index->overflow_used - 1);
+	spin_lock_give(&index->overflow_lock);
+}
+
+void index_give_overflow_pages(struct index *index)
+{
+	spin_lock_take(&index->overflow_lock);
+	for (uint64_t first = 0; index->overflow_used == 0 && first < index->overflow_limit;
+	     first += SEGMENT_BUCKETS) {
+		_Atomic uint32_t *entry = &index->overflow_directory[first >> SEGMENT_BITS];
+		uint32_t page = atomic_load_explicit(entry, memory_order_relaxed);
+
+		/* Relaxed: the chains that led there changed their first bucket's header. */
+		atomic_store_explicit(entry, 0, memory_order_relaxed);
+		page_pool_give(index->pool, page);
+		atomic_fetch_sub_explicit(&index->segments, 1, memory_order_relaxed);
+	}
+	if (index->overflow_used == 0) {
+		index->overflow_free = 0;
+		index->overflow_next = 1;
+		index->overflow_limit = 0;
+	}
 	spin_lock_give(&index->overflow_lock);
 }
 

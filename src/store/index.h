@@ -10,9 +10,12 @@
  * is at once, a few microseconds. Without memory for it the index goes on with longer chains, and
  * index_add() fails only when not even an overflow bucket can be had.
  *
- * Locks: growing has one of its own, taken before any bucket's; overflow buckets have one that is
- * taken within a bucket's; then the pool's. A thread never holds two buckets, but for growing,
- * which holds a new one that nobody else can find yet.
+ * Shrinking: index_shrink() undoes the last splits, and is called now and then while there are
+ * fewer than INDEX_LOW_LOAD keys a bucket. index_shrink.c says when the pages can be used again.
+ *
+ * Locks: growing and shrinking share one, taken before any bucket's; overflow buckets have one that
+ * is taken within a bucket's; then the pool's. Only the holder of the first one holds two buckets,
+ * the lower one first.
  */
 #ifndef STORE_INDEX_H
 #define STORE_INDEX_H
@@ -25,7 +28,9 @@
 #include "store/pages.h"
 #include "store/probe.h"
 
-#define INDEX_LOAD	4u /* keys a bucket, on average */
+#define INDEX_LOAD 4u /* keys a bucket, on average */
+/* With fewer keys a bucket it shrinks. Far below INDEX_LOAD: what shrinks does not grow at once. */
+#define INDEX_LOW_LOAD	1u
 #define INDEX_MAX_SLOTS (PROBE_MAX_CHAIN * BUCKET_SLOTS)
 #define INDEX_GROWTH	8u /* buckets that are split in one go */
 
@@ -35,7 +40,8 @@ struct index {
 	_Atomic uint32_t *directory;
 	_Atomic uint32_t *overflow_directory;
 	struct page_pool *pool;
-	struct spin_lock growing;
+	struct spin_lock growing; /* and shrinking */
+	uint32_t retired;	  /* pages of no use any more, a list by their `next`; 0: none */
 
 	_Alignas(64) struct spin_lock overflow_lock;
 	uint64_t overflow_free;	 /* number of the first on the list, which goes on in its header */
@@ -44,6 +50,12 @@ struct index {
 	uint64_t overflow_used;
 	/* Pages taken: for both kinds of bucket. */
 	_Atomic uint64_t segments;
+};
+
+/* Set while its thread is about to lock a bucket, and may have found the bucket's page in the
+ * directory before the page was retired (index_shrink.c). Each thread has its own. */
+struct index_guard {
+	_Atomic bool is_set;
 };
 
 /* A locked bucket. */
@@ -63,7 +75,7 @@ struct index_slot {
 bool index_init(struct index *index, uint8_t *memory, struct store_header *header,
 		struct page_pool *pool, uint64_t bucket_count);
 
-struct index_lock index_lock(struct index *index, uint64_t hash);
+struct index_lock index_lock(struct index *index, struct index_guard *guard, uint64_t hash);
 void index_unlock(struct index_lock *lock);
 
 /* The slot of this key. The items that are compared cannot go away: the bucket is locked. */
@@ -98,7 +110,13 @@ struct index_chain {
 
 void index_collect(struct index *index, const struct index_lock *lock, struct index_chain *chain);
 
-/* Locks bucket `number`, which must be there. */
+static inline void index_set_depth(struct index_lock *lock, unsigned depth)
+{
+	lock->header =
+		bucket_header(bucket_sequence(lock->header), bucket_overflow(lock->header), depth);
+}
+
+/* Locks bucket `number`, which must be there and stay there. */
 struct index_lock index_lock_bucket(struct index *index, uint64_t number);
 
 /* A hint to the processor that the bucket of this hash will be locked. */
@@ -123,23 +141,24 @@ enum index_growth {
 /* Splits so many buckets; INDEX_GREW if it could do all. */
 enum index_growth index_grow(struct index *index, unsigned splits);
 
+/* Merges so many buckets, if there are that many above the least, into those that they were split
+ * from. INDEX_FULL: a chain would be too long, or has no memory to become longer. */
+enum index_growth index_shrink(struct index *index, unsigned merges);
+
+/* Gives the pages back that were retired before `were_guards_seen_clear` was called, if that
+ * returns true: every guard was clear at some moment during the call. */
+void index_give_retired(struct index *index, bool (*were_guards_seen_clear)(void *context),
+			void *context);
+
+/* Gives back all pages of overflow buckets, if no such bucket is in use. */
+void index_give_overflow_pages(struct index *index);
+
 static inline uint64_t index_bucket_count(const struct index *index)
 {
 	return atomic_load_explicit(&index->header->bucket_count, memory_order_relaxed);
 }
 
-/* The same, when nobody is growing it: no key is in a bucket beyond. */
-static inline uint64_t index_settled_count(struct index *index)
-{
-	uint64_t count;
-
-	spin_lock_take(&index->growing);
-	count = index_bucket_count(index);
-	spin_lock_give(&index->growing);
-	return count;
-}
-
-/* Who grows it says so. */
+/* Called by the holder of the growing lock. */
 static inline void index_set_count(struct index *index, uint64_t count)
 {
 	/* Relaxed: a hint, which glance_home() does not believe. */

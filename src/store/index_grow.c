@@ -82,12 +82,6 @@ static void prefetch_next(struct index *index, uint64_t number, unsigned depth)
 	}
 }
 
-static void set_depth(struct index_lock *lock, unsigned depth)
-{
-	lock->header =
-		bucket_header(bucket_sequence(lock->header), bucket_overflow(lock->header), depth);
-}
-
 /* Splits the bucket whose turn it is when there are `count`. The growing lock is held. */
 static enum index_growth split_next(struct index *index, uint64_t count)
 {
@@ -104,8 +98,8 @@ static enum index_growth split_next(struct index *index, uint64_t count)
 	upper = index_lock_bucket(index, count);
 	done = redistribute(index, &lower, &upper);
 	if (done) {
-		set_depth(&lower, depth + 1);
-		set_depth(&upper, depth + 1);
+		index_set_depth(&lower, depth + 1);
+		index_set_depth(&upper, depth + 1);
 		/* Visible before lower is unlocked, which sends readers there. */
 		atomic_store_explicit(&upper.bucket->header, upper.header | BUCKET_LOCKED,
 				      memory_order_release);

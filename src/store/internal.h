@@ -9,7 +9,7 @@
  *	item		writing, checking and ending items
  *	pages		runs of pages
  *	span, slab	places for items; slab_drain: emptying spans
- *	index		buckets as writers see them; index_grow: splitting them
+ *	index		buckets as writers see them; index_grow: splitting them; index_shrink
  *	life		an item's birth and end, with all that goes with it
  *	version		the numbers that items get
  *	cells		words that peers count in
@@ -58,6 +58,7 @@ struct store_worker {
 	/* The versions that it has taken and not given out yet, and how many it took. */
 	uint64_t next_version, version_end, version_block;
 	_Atomic int64_t keys; /* added less removed, that the store was not told of */
+	struct index_guard guard;
 	struct worker_stats stats;
 	struct slab_worker slab;
 };
@@ -225,6 +226,8 @@ void version_note_removed(struct store *store, const struct index_lock *lock, ui
 
 /* store.c */
 void worker_count_key(struct store_worker *worker, int change);
+/* For index_give_retired(); the context is the store. */
+bool workers_were_seen_outside(void *context);
 
 /* life.c */
 
@@ -256,7 +259,7 @@ void life_end(struct store_worker *worker, struct index_lock *lock, const struct
 
 /* Locks the bucket of the item at this offset. The offset is of a place, in which there may be
  * anything. False: no item is there, and nothing is locked. */
-bool life_lock_at(struct store *store, uint64_t offset, struct index_lock *lock,
+bool life_lock_at(struct store_worker *worker, uint64_t offset, struct index_lock *lock,
 		  struct index_slot *slot);
 
 /* Tells the item's span that something in it expires then. After the item was published. */

@@ -37,8 +37,10 @@
  * d bits as the bucket's number. Splitting it moves the keys with bit d set to bucket number + 2^d,
  * and both have depth d + 1 then. Buckets are split in the order of their numbers, one after
  * another, so that at any time all depths are d or d + 1; a depth of 0 is that of a bucket which
- * is not there yet. A reader may use any old count of buckets: the depth that it finds tells it
- * when it has to look further (probe.h).
+ * is not there. A reader may use any old count of buckets: the depth that it finds tells it when it
+ * has to look further (probe.h). The index shrinks in the opposite order: the last bucket's keys go
+ * back to the bucket that it was split from. A page whose buckets are all gone becomes something
+ * else; `shrinks` in the header tells readers.
  *
  * An item:
  *
@@ -67,7 +69,7 @@
 #endif
 
 #define STORE_MAGIC	     0x31305f61726f6d65u /* "emora_01" */
-#define STORE_LAYOUT_VERSION 3u
+#define STORE_LAYOUT_VERSION 4u
 
 #define STORE_PAGE_BITS 16
 #define STORE_PAGE_SIZE ((size_t)1 << STORE_PAGE_BITS)
@@ -95,12 +97,14 @@ struct store_header {
 	 * known. */
 	uint64_t time_namespace;
 	uint64_t reserved[4];
-	/* Grows while everybody reads. */
+	/* Changes while everybody reads. */
 	_Alignas(64) _Atomic uint64_t bucket_count;
 	/* As many bits as the deepest buckets have when there are so many. */
 	_Atomic uint64_t bucket_mask;
 	/* Counts items that were moved to another place with their version (reader.c). */
 	_Atomic uint64_t moves;
+	/* Counts pages of buckets that were given back to be used for something else (reader.c). */
+	_Atomic uint64_t shrinks;
 	/* All versions below this one may have been given out. */
 	_Alignas(64) _Atomic uint64_t next_version;
 	/* Store time of the last store_tick(). Whoever has mapped the arena sees by its changing
@@ -113,6 +117,7 @@ static_assert(offsetof(struct store_header, first_page) == 80, "layout");
 static_assert(offsetof(struct store_header, bucket_count) == 128, "layout");
 static_assert(offsetof(struct store_header, bucket_mask) == 136, "layout");
 static_assert(offsetof(struct store_header, moves) == 144, "layout");
+static_assert(offsetof(struct store_header, shrinks) == 152, "layout");
 static_assert(offsetof(struct store_header, tick_ms) == 200, "layout");
 static_assert(sizeof(struct store_header) == 256, "layout");
 

@@ -56,7 +56,7 @@ bool life_lock_key(struct store_worker *worker, uint64_t hash, const void *key, 
 {
 	struct store *store = worker->store;
 
-	*lock = index_lock(&store->index, hash);
+	*lock = index_lock(&store->index, &worker->guard, hash);
 	if (!index_find(&store->index, lock, hash, key, key_length, slot)) {
 		index_unlock(lock);
 		return false;
@@ -105,9 +105,10 @@ void life_end(struct store_worker *worker, struct index_lock *lock, const struct
 		life_free(worker, offset_of(store, item), size);
 }
 
-bool life_lock_at(struct store *store, uint64_t offset, struct index_lock *lock,
+bool life_lock_at(struct store_worker *worker, uint64_t offset, struct index_lock *lock,
 		  struct index_slot *slot)
 {
+	struct store *store = worker->store;
 	const struct item *item = item_at(store, offset);
 	uint8_t key[STORE_MAX_KEY];
 	uint64_t length;
@@ -121,7 +122,7 @@ bool life_lock_at(struct store *store, uint64_t offset, struct index_lock *lock,
 	/* Whatever these bytes are: only if the index has an item just there it was the right
 	 * bucket, and now that it is locked the item stays. */
 	racy_copy(key, item->key, length);
-	*lock = index_lock(&store->index, store_hash(store, key, length));
+	*lock = index_lock(&store->index, &worker->guard, store_hash(store, key, length));
 	if (index_find_offset(&store->index, lock, offset, slot))
 		return true;
 	index_unlock(lock);
@@ -174,7 +175,7 @@ bool life_move(struct store_worker *worker, uint64_t offset)
 	struct item *item;
 	uint64_t size, to;
 
-	if (!life_lock_at(store, offset, &lock, &slot))
+	if (!life_lock_at(worker, offset, &lock, &slot))
 		return true;
 	item = slot_item(store, &slot);
 	size = item_size_of(item_get_lengths(item));

@@ -191,6 +191,8 @@ void page_pool_give(struct page_pool *pool, uint32_t page)
 	}
 	if (pool->hand > start && pool->hand < start + pages)
 		pool->hand = start;
+	if (pool->floor >= start && pool->floor < start + pages)
+		pool->floor = start + pages;
 	bin_add(pool, start, pages);
 	spin_lock_give(&pool->lock);
 }

@@ -4,7 +4,7 @@
  * A run is one or more pages in a row: a span of a slab class, a long item, a segment of buckets.
  * Free neighbours are always joined. Free runs hang in bins by length, four to a doubling, with a
  * bitmap of those that are not empty: taking and giving back cost the same however many pages there
- * are. Segments of buckets, which are never given back, are taken from the upper end, so that they
+ * are. Segments of buckets, which are seldom given back, are taken from the upper end, so that they
  * do not cut the rest in pieces.
  *
  * The table lies in the arena, one entry a page, and says enough to find all items without the
@@ -42,7 +42,8 @@ struct page_info {
 	bool is_listed;		  /* a span: in its class's list of those with free places */
 	uint32_t run;		  /* pages, in the first one */
 	_Atomic uint32_t head;	  /* the run's first page, in the others */
-	/* A free run: its bin. A span: the list of spans with free places. 0 ends them. */
+	/* A free run: its bin. A span: the list of spans with free places. Buckets: the list of
+	 * retired pages. 0 ends them. */
 	uint32_t next;
 	uint32_t previous;
 	/* A span: the ring of all spans of the class. A long item: of all long items. */
@@ -71,7 +72,7 @@ struct page_pool {
 	struct spin_lock lock;
 	uint32_t free_pages;
 	uint32_t least; /* shorter runs are not given out just now */
-	uint32_t floor; /* the lowest page that was taken from the upper end */
+	uint32_t floor; /* taking from the upper end goes on below this page */
 	uint32_t hand;	/* the head of a run, where making room goes on */
 	uint32_t bins[PAGE_BINS];
 	uint64_t bitmap[PAGE_BINS / 64];

@@ -3,13 +3,13 @@
 enum probe_step probe_look(struct probe *probe, const struct bucket *bucket)
 {
 	/* Acquire: in a bucket that is changing, the slots are not older than the header. */
-	uint64_t header = atomic_load_explicit(&bucket->header, memory_order_acquire);
+	uint64_t header = racy_load_acquire(&bucket->header);
 	unsigned depth = bucket_depth(header), matches;
 
 	probe->candidate_count = 0;
 	if (++probe->steps > PROBE_MAX_STEPS)
 		return PROBE_CONFUSED;
-	/* A bucket that is not there yet was never split off. */
+	/* A bucket that is not there was not split off yet, or was merged. */
 	if (!probe->in_overflow && depth == 0)
 		return PROBE_CONFUSED;
 	if (!probe->in_overflow && hash_bits(probe->hash, depth) != probe->bucket)

@@ -11,10 +11,12 @@
  *		for each of probe.candidates: is it an item with our key?
  *	} while (step == PROBE_GO_ON);
  *
- * The bucket count may be as old as you like. All buckets have the depth d or d + 1 of their time;
- * whoever finds a depth D above the bits he came by knows that all buckets have at least D - 1 now,
- * goes on with that many bits, and needs one more step if that bucket was split as well. So it is
- * two wrong buckets at most, unless the index grows again meanwhile.
+ * The bucket count may be as old as you like. While the index grows, all buckets have the depth d
+ * or d + 1 of their time; whoever finds a depth D above the bits he came by knows that all buckets
+ * have at least D - 1 now, goes on with that many bits, and needs one more step if that bucket was
+ * split as well. So it is two wrong buckets at most, unless the index grows again meanwhile. A
+ * count from before the index shrank may lead to a bucket that is not there any more:
+ * PROBE_CONFUSED, or bytes of something else.
  *
  * Candidates are hints, until something says otherwise: the bucket may have been changed while it
  * was fetched. reader.h turns hints into certainty in mapped memory. Far away, an item that is
@@ -124,7 +126,7 @@ static inline unsigned probe_match(const struct bucket *bucket, uint16_t tag)
 	unsigned matches = 0;
 
 	for (unsigned i = 0; i < BUCKET_SLOTS; i++) {
-		uint64_t slot = atomic_load_explicit(&bucket->slots[i], memory_order_relaxed);
+		uint64_t slot = racy_load(&bucket->slots[i]);
 
 		matches |= (unsigned)(slot_tag(slot) == tag) << PROBE_SLOT_BIT(i);
 	}
@@ -140,7 +142,7 @@ static inline uint64_t probe_slot(const struct bucket *bucket, unsigned matches)
 	/* Counted in words of the bucket, of which the first is the header. */
 	size_t word = (size_t)__builtin_ctz(matches) / 4;
 
-	return atomic_load_explicit(&bucket->slots[word - 1], memory_order_relaxed);
+	return racy_load(&bucket->slots[word - 1]);
 }
 
 /* Looks at a bucket, or a copy of one. PROBE_GO_ON with no candidates may also mean that the key

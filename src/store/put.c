@@ -232,7 +232,7 @@ static enum store_status commit(struct store_worker *worker, const struct store_
 {
 	struct store *store = worker->store;
 	const uint8_t *key = draft->item->key;
-	struct index_lock lock = index_lock(&store->index, draft->hash);
+	struct index_lock lock = index_lock(&store->index, &worker->guard, draft->hash);
 	struct index_slot old;
 	bool found = index_find(&store->index, &lock, draft->hash, key, put->key_length, &old);
 	bool expired = found && life_is_expired(store, slot_item(store, &old));

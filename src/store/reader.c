@@ -15,7 +15,16 @@
  *
  *    Whether it is the right bucket, it says itself: an unlocked one whose number is the last bits
  *    of the hash, as many as its depth, is the key's, however it was found. So the count of buckets
- *    is never believed. A glance (reader_glance.h) copies the value within the look: it is whole,
+ *    is never believed.
+ *
+ *    Whether it is a bucket at all, the count of shrinks says. It is read before the directory, and
+ *    again with the second header. A page is taken out of the directory, then counted, then used
+ *    for something else; so a reader that was led to a page after that had another first count, and
+ *    a reader that read anything of the page's new use sees another second count. A page of
+ *    overflow buckets needs no count: its buckets were taken out of their chains before, which
+ *    changed the header of each chain's first bucket.
+ *
+ *    A glance (reader_glance.h) copies the value within the look: it is whole,
  *    and current at that moment. What is to be said of a copy that takes longer is point 3.
  *
  * 2. A miss is one such look at the whole chain: at that moment the key was not there.
@@ -56,6 +65,7 @@
 
 /* What a look found, and how to look again. */
 struct sight {
+	uint64_t shrinks;
 	const struct bucket *home;
 	uint64_t home_header;
 	const struct item *item;
@@ -187,12 +197,18 @@ static bool has_key(const struct reader *reader, uint64_t slot, const void *key,
 	return true;
 }
 
+static bool is_unchanged(const struct reader *reader, const struct sight *sight)
+{
+	return reader_is_unchanged(reader, sight->home, sight->home_header, sight->shrinks);
+}
+
 static enum look look(const struct reader *reader, uint64_t hash, const void *key,
 		      size_t key_length, struct sight *sight)
 {
 	struct probe probe;
 	enum probe_step step;
 
+	sight->shrinks = reader_shrinks(reader);
 	probe_begin(&probe, hash, reader_bucket_count(reader));
 	do {
 		const struct bucket *bucket = reader_bucket(
@@ -204,22 +220,17 @@ static enum look look(const struct reader *reader, uint64_t hash, const void *ke
 		if (!probe.in_overflow) {
 			sight->home = bucket;
 			/* Acquire: as in reader_glance(). */
-			sight->home_header =
-				atomic_load_explicit(&bucket->header, memory_order_acquire);
+			sight->home_header = racy_load_acquire(&bucket->header);
 			if (bucket_is_locked(sight->home_header))
 				return LOOK_AGAIN;
 		}
 		step = probe_look(&probe, bucket);
 		for (unsigned i = 0; i < probe.candidate_count; i++) {
 			if (has_key(reader, probe.candidates[i], key, key_length, sight))
-				return reader_is_unchanged(sight->home, sight->home_header)
-					       ? LOOK_FOUND
-					       : LOOK_AGAIN;
+				return is_unchanged(reader, sight) ? LOOK_FOUND : LOOK_AGAIN;
 		}
 	} while (step == PROBE_GO_ON);
-	return step == PROBE_END && reader_is_unchanged(sight->home, sight->home_header)
-		       ? LOOK_MISS
-		       : LOOK_AGAIN;
+	return step == PROBE_END && is_unchanged(reader, sight) ? LOOK_MISS : LOOK_AGAIN;
 }
 
 /* After the copy, when somebody was at the bucket: whether what was seen is still there. */
@@ -271,7 +282,7 @@ enum reader_status reader_look(const struct reader *reader, uint64_t hash, const
 		racy_copy(value,
 			  (const uint8_t *)sight.item + item_value_offset(key_length, length),
 			  length);
-		if (reader_is_unchanged(sight.home, sight.home_header) ||
+		if (is_unchanged(reader, &sight) ||
 		    is_still_there(reader, hash, key, key_length, &sight, moves)) {
 			*item = sight.found;
 			return READER_FOUND;

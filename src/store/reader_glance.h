@@ -55,12 +55,25 @@ static inline const struct bucket *reader_bucket(const struct reader *reader,
 	return (const struct bucket *)(reader->memory + probe_offset(page, number));
 }
 
-/* True if no writer was at the bucket since its header was read. */
-static inline bool reader_is_unchanged(const struct bucket *home, uint64_t header)
+/* To be read before the directory is: which pages have buckets changes with it. */
+static inline uint64_t reader_shrinks(const struct reader *reader)
 {
-	/* Acquire: what was read before this is read before the header. */
+	/* Acquire: the directory is read after it, and no page is found there that was given back
+	 * before. */
+	return atomic_load_explicit(&reader->header->shrinks, memory_order_acquire);
+}
+
+/* True if no writer was at the bucket since its header was read, and the bucket is one: no page of
+ * buckets was given back since `shrinks` was read. */
+static inline bool reader_is_unchanged(const struct reader *reader, const struct bucket *home,
+				       uint64_t header, uint64_t shrinks)
+{
+	/* Acquire: what was read before this is read before the header and the count. */
 	atomic_thread_fence(memory_order_acquire);
-	return atomic_load_explicit(&home->header, memory_order_relaxed) == header;
+	/* One branch for both: they are nearly always the same. */
+	return ((racy_load(&home->header) ^ header) |
+		(atomic_load_explicit(&reader->header->shrinks, memory_order_relaxed) ^ shrinks)) ==
+	       0;
 }
 
 /* The bucket that the key is probably in. Count and mask may be of different moments, and then it
@@ -114,7 +127,7 @@ static inline __attribute__((always_inline)) enum glance reader_glance(
 {
 	const struct bucket *bucket;
 	struct reader_item seen;
-	uint64_t number, header;
+	uint64_t number, header, shrinks = reader_shrinks(reader);
 	unsigned matches;
 
 	number = glance_home(reader, hash);
@@ -122,15 +135,16 @@ static inline __attribute__((always_inline)) enum glance reader_glance(
 	if (__builtin_expect(!bucket, 0))
 		return GLANCE_LOOK;
 	/* Acquire: everything that is read after this is read after the header. */
-	header = atomic_load_explicit(&bucket->header, memory_order_acquire);
-	/* By its depth the key belongs here. (One that is not there yet has the depth 0, by which
-	 * none does: bucket 0 was there from the start.) */
+	header = racy_load_acquire(&bucket->header);
+	/* By its depth the key belongs here. (One that is not there has the depth 0, by which none
+	 * does: bucket 0 is always there.) */
 	if (__builtin_expect(bucket_is_locked(header), 0) ||
 	    __builtin_expect(hash_bits(hash, bucket_depth(header)) != number, 0))
 		return GLANCE_LOOK;
 	matches = probe_match(bucket, hash_tag(hash));
 	if (matches == 0)
-		return !bucket_overflow(header) && reader_is_unchanged(bucket, header)
+		return !bucket_overflow(header) &&
+				       reader_is_unchanged(reader, bucket, header, shrinks)
 			       ? GLANCE_MISS
 			       : GLANCE_LOOK;
 	/* Another key may have the same tag, one in ten thousand. */
@@ -138,7 +152,7 @@ static inline __attribute__((always_inline)) enum glance reader_glance(
 					  value, room, &seen),
 			     0))
 		return GLANCE_LOOK;
-	if (__builtin_expect(!reader_is_unchanged(bucket, header), 0))
+	if (__builtin_expect(!reader_is_unchanged(reader, bucket, header, shrinks), 0))
 		return GLANCE_LOOK;
 	*found = seen;
 	return GLANCE_FOUND;

@@ -92,7 +92,7 @@ static bool adopt_item(struct store_worker *worker, uint64_t offset, uint64_t *l
 	uint64_t hash = store_hash(store, item->key, length);
 	uint64_t slot = slot_make(hash_tag(hash),
 				  size_class_of(item_size_of(item_get_lengths(item))), offset);
-	struct index_lock lock = index_lock(&store->index, hash);
+	struct index_lock lock = index_lock(&store->index, &worker->guard, hash);
 	struct index_slot old;
 	bool stays = true;
 

@@ -58,6 +58,7 @@ void store_stats(struct store *store, struct store_stats *stats)
 		      << STORE_PAGE_BITS;
 	stats->buckets = index_bucket_count(&store->index);
 	stats->overflow_buckets = __atomic_load_n(&store->index.overflow_used, __ATOMIC_RELAXED);
+	stats->shrinks = store->header->shrinks;
 	stats->next_version = store->header->next_version;
 	cells_count(&store->cells, &cells);
 	stats->cells = cells.count;

@@ -1,13 +1,18 @@
 #include <errno.h>
+#include <linux/membarrier.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "store/internal.h"
 #include "store/restore.h"
+
+#define GUARD_TRIES 1000 /* looks at a guard that is set */
 
 const char *store_status_text(enum store_status status)
 {
@@ -116,6 +121,8 @@ enum rmr_status store_prepare(const struct store_options *options, struct store 
 		store_destroy(store);
 		return status;
 	}
+	/* For workers_were_seen_outside(), which notices if this has failed. */
+	(void)syscall(__NR_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
 	spin_lock_init(&store->reclaim);
 	spin_lock_init(&store->workers_lock);
 	for (unsigned i = 0; i < SLAB_CLASSES; i++) {
@@ -287,6 +294,31 @@ void store_worker_close(struct store_worker *worker)
 	spin_lock_give(&store->workers_lock);
 	spin_lock_give(&store->reclaim);
 	free(worker);
+}
+
+/* A guard is set for as long as it takes to lock a bucket. If a thread with a set guard does not
+ * run just now, the next tick tries again. Without membarrier(2) pages stay retired: an index that
+ * has shrunk keeps its memory. */
+bool workers_were_seen_outside(void *context)
+{
+	struct store *store = context;
+	bool are_outside = true;
+
+	if (syscall(__NR_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0)
+		return false;
+	spin_lock_take(&store->workers_lock);
+	for (unsigned i = 0; i < store->worker_count && are_outside; i++) {
+		struct store_worker *worker = store->workers[i];
+		unsigned tries = worker ? GUARD_TRIES : 0;
+
+		/* Acquire: what the worker did to buckets happened before. */
+		while (tries && atomic_load_explicit(&worker->guard.is_set, memory_order_acquire)) {
+			cpu_relax();
+			are_outside = --tries > 0;
+		}
+	}
+	spin_lock_give(&store->workers_lock);
+	return are_outside;
 }
 
 uint64_t store_clock_ms(const struct store *store)

@@ -291,17 +291,16 @@ typedef bool (*store_scan_fn)(void *context, const void *key, size_t key_length,
 			      const struct store_info *info);
 
 /* Goes on at *cursor, 0 at first, with about `count` keys at most, and leaves the place to go on
- * at; 0 when the end is reached. A key that is there from the first call to the last is seen at
- * least once, sometimes twice. The function sees a bucket's keys in the order of their hash tags;
- * if it ends the scan, the next call begins with the first key of that tag, so it has to have room
- * for all keys of a bucket that share a tag: mostly one, seldom two, STORE_SCAN_TOGETHER if
- * somebody wants to make trouble. */
+ * at; 0 when the end is reached. A key that is there from the first call to the last is seen. The
+ * function sees keys in the order of their places, which follow from their hashes; if it ends the
+ * scan, the next call begins with the first key of that place, so it has to have room for all keys
+ * that share a place: nearly always one, STORE_SCAN_TOGETHER if somebody wants to make trouble. */
 void store_scan(struct store_worker *worker, uint64_t *cursor, size_t count, store_scan_fn fn,
 		void *context);
 #define STORE_SCAN_TOGETHER 448u
 
 /* The same for who has less room: one key will do. Returns true when the function ended the scan
- * between two keys that share a tag: then the next call needs the last key that it took, now or
+ * between two keys that share a place: then the next call needs the last key that it took, now or
  * earlier, to go on behind it. Otherwise key is NULL. */
 bool store_scan_behind(struct store_worker *worker, const void *key, size_t key_length,
 		       uint64_t *cursor, size_t count, store_scan_fn fn, void *context);
@@ -340,6 +339,7 @@ struct store_stats {
 	uint64_t keys;
 	uint64_t buckets;
 	uint64_t overflow_buckets;
+	uint64_t shrinks; /* pages of buckets that were given back, ever */
 	uint64_t cells, cells_used, cells_retired, cells_lost;
 	uint64_t next_version;
 	/* Since the start. */

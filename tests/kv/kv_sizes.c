@@ -228,6 +228,54 @@ static void test_index_reads(void)
 	server_stop(&server);
 }
 
+/* After a flush the index shrinks, and the reader's picture of it leads nowhere: it is made again,
+ * and the reader does without asking again. */
+static void test_index_reads_after_flush(void)
+{
+	const unsigned keys = setup.fault_plan ? 5000 : 12000, few = 300;
+	kv_client_options_t options = {.get_mode = KV_GET_INDEX, .cache_entries = UINT32_MAX};
+	kv_client_totals_t before, after;
+	struct server server;
+	kv_client_t *writer, *reader;
+	char key[16], value[8];
+
+	if (setup_is_shm())
+		TEST_SKIP("the index is mapped here");
+	server_start(&server, NULL);
+	writer = client_open(&server, NULL);
+	reader = client_open(&server, &options);
+	kv_client_get_totals(reader, &before);
+	for (unsigned round = 0; round < 2; round++) {
+		for (unsigned i = 0; i < (round ? few : keys); i++) {
+			int length = snprintf(key, sizeof(key), "k%u", i);
+
+			CHECK_KV(writer, kv_client_put(writer, key, (size_t)length, "value", 5),
+				 KV_OK);
+		}
+		kv_client_get_totals(reader, &before);
+		for (unsigned i = 0; i < few; i++) {
+			int length = snprintf(key, sizeof(key), "k%u", i);
+			size_t room = sizeof(value);
+
+			CHECK_KV(reader, kv_client_get(reader, key, (size_t)length, value, &room),
+				 KV_OK);
+			CHECK_EQ(room, 5);
+		}
+		kv_client_get_totals(reader, &after);
+		CHECK(after.operations[KV_PATH_INDEX] - before.operations[KV_PATH_INDEX] >=
+		      few * 9 / 10);
+		if (round == 1)
+			break;
+		CHECK(client_figure(writer, "buckets") > 1024);
+		CHECK_KV(writer, kv_client_flush(writer), KV_OK);
+		while (client_figure(writer, "buckets") > 1024)
+			test_sleep_ms(5);
+	}
+	kv_client_destroy(writer);
+	kv_client_destroy(reader);
+	server_stop(&server);
+}
+
 /* Remembered places that are not true any more are noticed, and a key that changes all the time is
  * asked for. */
 static void test_stale_places(void)
@@ -510,6 +558,7 @@ const struct test size_tests[] = {
 	{"no_room_for_both", test_no_room_for_both},
 	{"a_gibibyte", test_a_gibibyte, TEST_SLOW, 120},
 	{"index_reads", test_index_reads},
+	{"index_reads_after_a_flush", test_index_reads_after_flush},
 	{"stale_places", test_stale_places},
 	{"changing_long_values", test_changing_long_values},
 	{"full_store", test_full_store},

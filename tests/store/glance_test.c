@@ -121,7 +121,8 @@ static void test_locked(void)
 
 	test_store_open(&test, 4 * MIB, STORE_REJECT);
 	CHECK_EQ(put_text(test.worker, "key", "value", NULL), STORE_OK);
-	lock = index_lock(&test.store->index, reader_hash(&test.store->reader, "key", 3));
+	lock = index_lock(&test.store->index, &test.worker->guard,
+			  reader_hash(&test.store->reader, "key", 3));
 	CHECK_EQ(glance(&test, "key", value, sizeof(value), &found), GLANCE_LOOK);
 	CHECK_MEM(&found, &untouched, sizeof(found));
 	index_unlock(&lock);

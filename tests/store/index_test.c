@@ -1,6 +1,6 @@
 /*
- * The index by itself, over items that lie in pages of their own: growing, chains, and what happens
- * when pages run out.
+ * The index by itself, over items that lie in pages of their own: growing, shrinking, chains, and
+ * what happens when pages run out.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +24,7 @@ struct bench {
 	struct page_info *table;
 	struct page_pool pool;
 	struct index index;
+	struct index_guard guard;
 	uint64_t next_place, last_place; /* of items */
 	uint64_t next_key;
 };
@@ -102,7 +103,7 @@ static uint64_t hash_at(const struct bench *bench, uint64_t offset)
 static bool add(struct bench *bench, uint64_t offset)
 {
 	uint64_t hash = hash_at(bench, offset);
-	struct index_lock lock = index_lock(&bench->index, hash);
+	struct index_lock lock = index_lock(&bench->index, &bench->guard, hash);
 	bool added = index_add(&bench->index, &lock, slot_make(hash_tag(hash), 0, offset));
 
 	index_unlock(&lock);
@@ -114,7 +115,7 @@ static bool find(struct bench *bench, uint64_t offset)
 {
 	const struct item *item = (const struct item *)(bench->memory + offset);
 	uint64_t hash = hash_at(bench, offset);
-	struct index_lock lock = index_lock(&bench->index, hash);
+	struct index_lock lock = index_lock(&bench->index, &bench->guard, hash);
 	struct index_slot by_key, by_offset;
 	bool found = index_find(&bench->index, &lock, hash, item->key, 8, &by_key);
 
@@ -130,7 +131,7 @@ static bool find(struct bench *bench, uint64_t offset)
 static void take_out(struct bench *bench, uint64_t offset)
 {
 	uint64_t hash = hash_at(bench, offset);
-	struct index_lock lock = index_lock(&bench->index, hash);
+	struct index_lock lock = index_lock(&bench->index, &bench->guard, hash);
 	struct index_slot slot;
 
 	CHECK(index_find_offset(&bench->index, &lock, offset, &slot));
@@ -265,6 +266,137 @@ static void test_split_chains(void)
 }
 
 /* ------------------------------------------------------------------------------------------
+ * Shrinking
+ */
+
+static bool answer(void *context)
+{
+	return *(bool *)context;
+}
+
+static void give_retired(struct bench *bench, bool are_clear)
+{
+	index_give_retired(&bench->index, answer, &are_clear);
+}
+
+static void shrink_to(struct bench *bench, uint64_t count)
+{
+	while (index_bucket_count(&bench->index) > count)
+		CHECK_EQ(index_shrink(&bench->index, 1), INDEX_GREW);
+}
+
+static void test_shrink_empty(void)
+{
+	struct bench bench;
+	uint32_t pages;
+
+	open_bench(&bench);
+	pages = bench.pool.free_pages;
+	for (int round = 0; round < 3; round++) {
+		grow_to(&bench, 5000);
+		shrink_to(&bench, 2500);
+		check_valid(&bench, 0);
+		grow_to(&bench, 4500);
+		check_valid(&bench, 0);
+		/* No fewer than the least, however many are asked for. */
+		CHECK_EQ(index_shrink(&bench.index, 1000000), INDEX_GREW);
+		CHECK_EQ(index_bucket_count(&bench.index), SEGMENT_BUCKETS);
+		check_valid(&bench, 0);
+		CHECK(bench.pool.free_pages < pages);
+		give_retired(&bench, false);
+		CHECK(bench.pool.free_pages < pages);
+		give_retired(&bench, true);
+		CHECK_EQ(bench.pool.free_pages, pages);
+		CHECK_EQ(bench.index.segments, 1);
+		CHECK_EQ(bench.header->shrinks, (round + 1) * (4 + 2));
+	}
+	close_bench(&bench);
+}
+
+/* To and fro at random, with keys that come and go. */
+static void test_shrink_and_grow(void)
+{
+	enum { COUNT = 20000, MOST = 7000 };
+	struct bench bench;
+	uint64_t *offsets = calloc(COUNT, sizeof(*offsets)), keys = 0;
+	bool *in = calloc(COUNT, sizeof(*in));
+
+	CHECK(offsets && in);
+	open_bench(&bench);
+	prepare_items(&bench, COUNT);
+	for (unsigned i = 0; i < COUNT; i++)
+		offsets[i] = make_item(&bench, 0, 0);
+	for (unsigned step = 0; step < 300; step++) {
+		uint64_t count = SEGMENT_BUCKETS + test_rng_below(&bench.rng, MOST);
+
+		for (unsigned j = 0; j < 400; j++) {
+			unsigned i = (unsigned)test_rng_below(&bench.rng, COUNT);
+
+			CHECK_EQ(find(&bench, offsets[i]), in[i]);
+			if (in[i])
+				take_out(&bench, offsets[i]);
+			else
+				CHECK(add(&bench, offsets[i]));
+			in[i] = !in[i];
+			keys += in[i] ? 1 : -1;
+		}
+		if (count > index_bucket_count(&bench.index))
+			grow_to(&bench, count);
+		else
+			shrink_to(&bench, count);
+		give_retired(&bench, step % 3);
+		CHECK_EQ(index_bucket_count(&bench.index), count);
+		if (step % 10 == 0)
+			check_valid(&bench, keys);
+	}
+	for (unsigned i = 0; i < COUNT; i++) {
+		CHECK_EQ(find(&bench, offsets[i]), in[i]);
+		if (in[i])
+			take_out(&bench, offsets[i]);
+	}
+	shrink_to(&bench, SEGMENT_BUCKETS);
+	give_retired(&bench, true);
+	check_valid(&bench, 0);
+	CHECK(bench.index.segments > 1);
+	index_give_overflow_pages(&bench.index);
+	CHECK_EQ(bench.index.segments, 1);
+	check_valid(&bench, 0);
+	free(offsets);
+	free(in);
+	close_bench(&bench);
+}
+
+/* Two chains that are too long for one bucket stay two. */
+static void test_merge_does_not_fit(void)
+{
+	enum { EACH = CHAIN_SLOTS / 2 + 1 };
+	uint64_t offsets[2 * EACH];
+	struct bench bench;
+
+	open_bench(&bench);
+	grow_to(&bench, SEGMENT_BUCKETS + 4);
+	prepare_items(&bench, 2 * EACH);
+	for (unsigned i = 0; i < 2 * EACH; i++) {
+		offsets[i] = make_item(&bench, i % 2 ? 3 : SEGMENT_BUCKETS + 3, SEGMENT_BITS + 1);
+		CHECK(add(&bench, offsets[i]));
+	}
+	CHECK_EQ(index_shrink(&bench.index, 4), INDEX_FULL);
+	CHECK_EQ(index_bucket_count(&bench.index), SEGMENT_BUCKETS + 4);
+	check_valid(&bench, 2 * EACH);
+	take_out(&bench, offsets[0]);
+	take_out(&bench, offsets[1]);
+	CHECK_EQ(index_shrink(&bench.index, 4), INDEX_GREW);
+	CHECK_EQ(index_bucket_count(&bench.index), SEGMENT_BUCKETS);
+	check_valid(&bench, CHAIN_SLOTS);
+	for (unsigned i = 2; i < 2 * EACH; i++)
+		CHECK(find(&bench, offsets[i]));
+	/* Overflow buckets that are in use keep their page. */
+	index_give_overflow_pages(&bench.index);
+	check_valid(&bench, CHAIN_SLOTS);
+	close_bench(&bench);
+}
+
+/* ------------------------------------------------------------------------------------------
  * Without pages
  */
 
@@ -362,6 +494,31 @@ static void test_split_without_overflow(void)
 	close_bench(&bench);
 }
 
+/* Without a page for an overflow bucket what was merged half is taken apart again. */
+static void test_merge_without_overflow(void)
+{
+	uint64_t offsets[BUCKET_SLOTS + 1];
+	struct bench bench;
+
+	open_bench(&bench);
+	grow_to(&bench, SEGMENT_BUCKETS + 10);
+	prepare_items(&bench, BUCKET_SLOTS + 1);
+	for (unsigned i = 0; i <= BUCKET_SLOTS; i++) {
+		offsets[i] = make_item(&bench, i % 2 ? 9 : SEGMENT_BUCKETS + 9, SEGMENT_BITS + 1);
+		CHECK(add(&bench, offsets[i]));
+	}
+	take_all_pages(&bench);
+	CHECK_EQ(index_shrink(&bench.index, 1), INDEX_FULL);
+	CHECK_EQ(index_bucket_count(&bench.index), SEGMENT_BUCKETS + 10);
+	check_valid(&bench, BUCKET_SLOTS + 1);
+	give_page(&bench);
+	CHECK_EQ(index_shrink(&bench.index, 1), INDEX_GREW);
+	check_valid(&bench, BUCKET_SLOTS + 1);
+	for (unsigned i = 0; i <= BUCKET_SLOTS; i++)
+		CHECK(find(&bench, offsets[i]));
+	close_bench(&bench);
+}
+
 /* A lock is nothing but a bit, and every use of it can be seen in the header. */
 static void test_lock(void)
 {
@@ -395,6 +552,10 @@ static const struct test tests[] = {
 	{"no_page_to_grow", test_no_page_to_grow},
 	{"no_page_to_add", test_no_page_to_add},
 	{"splitting_without_overflow", test_split_without_overflow},
+	{"shrinking_empty", test_shrink_empty},
+	{"shrink_and_grow", test_shrink_and_grow},
+	{"merging_what_does_not_fit", test_merge_does_not_fit},
+	{"merging_without_overflow", test_merge_without_overflow},
 	{"the_lock_bit", test_lock},
 };
 

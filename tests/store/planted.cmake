@@ -64,7 +64,7 @@ remora_plant(version_before_body put.c updated
 
 # Short values are copied so fast that the test would need luck.
 remora_plant(only_a_glance reader_glance.h updated
-  "	if (__builtin_expect(!reader_is_unchanged(bucket, header), 0))"
+  "	if (__builtin_expect(!reader_is_unchanged(reader, bucket, header, shrinks), 0))"
   "	if (false)"
 [[
 	racy_copy(value, (const uint8_t *)item + item_value_offset(key_length, 0), length);
@@ -79,7 +79,7 @@ remora_plant(any_depth_will_do reader_glance.h growing
   "	    false)")
 
 remora_plant(no_second_look reader.c updated
-  "		if (reader_is_unchanged(sight.home, sight.home_header) ||"
+  "		if (is_unchanged(reader, &sight) ||"
   "		if (true ||")
 
 remora_plant(sequence_stays index.c updated

@@ -5,7 +5,8 @@
  * three ways (onlooker.h) and judge what they get (witness.h). Some readers are stopped now and
  * then in the middle of whatever they do, and go on when everything has changed. What differs is
  * what happens to the keys: they are updated, deleted, put again, they expire and are moved about;
- * they are evicted while sizes change all the time; or there are more and more of them.
+ * they are evicted while sizes change all the time; there are more and more of them; or others come
+ * and go in such numbers that the index grows and shrinks.
  *
  * STORE_READERS_MS in the environment sets how long each test goes on. That this test finds what it
  * is made for is shown by planted_test.py.
@@ -21,21 +22,23 @@
 #include "onlooker.h"
 #include "store/layout.h"
 
-#define WRITERS	      2u
-#define READERS	      5u
-#define DEFAULT_MS    (TEST_HAS_SANITIZER ? 2500 : 3500)
-#define MOST_MS	      100000
-#define AT_LEAST      1000u /* of what readers and writers do; of what is seldom, a hundredth */
-#define LONG_TTL_MS   3600000u
-#define SHORT_TTL_MS  40u
-#define TICK_BUDGET   300u
-#define STEPS_A_PHASE 400u
+#define WRITERS	       2u
+#define READERS	       5u
+#define DEFAULT_MS     (TEST_HAS_SANITIZER ? 2500 : 3500)
+#define MOST_MS	       100000
+#define AT_LEAST       1000u /* of what readers and writers do; of what is seldom, a hundredth */
+#define LONG_TTL_MS    3600000u
+#define SHORT_TTL_MS   40u
+#define TICK_BUDGET    300u
+#define STEPS_A_PHASE  400u
+#define FILLERS_A_STEP 20u
 
 struct scenario {
 	size_t size;
 	enum store_on_full on_full;
 	uint64_t keys;
 	uint64_t keys_at_first; /* the others come one by one */
+	uint64_t fillers;	/* keys of each writer that no reader asks for, all put, all gone */
 	unsigned kept_of_two;
 	size_t longest;
 	unsigned deletes, expiries; /* of 100 operations on keys that are not kept */
@@ -61,6 +64,7 @@ struct writer {
 	uint8_t *value;
 	size_t limit; /* of values, in this phase */
 	uint64_t next_key;
+	uint64_t next_filler; /* they are put, then deleted, and so on */
 };
 
 /* ------------------------------------------------------------------------------------------
@@ -167,6 +171,22 @@ static void add_key(struct writer *me)
 		;
 }
 
+/* One more filler, or one less. They have the shortest values that share memory with buckets. */
+static void change_filler(struct writer *me)
+{
+	uint64_t fillers = me->stage->scenario->fillers, turn = me->next_filler++ % (2 * fillers);
+	uint64_t key[2] = {UINT64_MAX - me->number, turn % fillers};
+	struct store_put put = {.key = key,
+				.key_length = sizeof(key),
+				.value = me->value,
+				.value_length = WITNESS_MIN_VALUE};
+
+	if (turn < fillers)
+		CHECK_EQ(store_put(me->worker, &put, NULL), STORE_OK);
+	else
+		CHECK_EQ(store_delete(me->worker, key, sizeof(key), 0, NULL), STORE_OK);
+}
+
 static void step(struct writer *me)
 {
 	const struct scenario *scenario = me->stage->scenario;
@@ -195,6 +215,8 @@ static void *write_on(void *context)
 		if (i % STEPS_A_PHASE == 0)
 			begin_phase(me);
 		step(me);
+		for (unsigned j = 0; me->stage->scenario->fillers && j < FILLERS_A_STEP; j++)
+			change_filler(me);
 	}
 	return NULL;
 }
@@ -390,10 +412,31 @@ static void test_growing(void)
 	run(&scenario);
 }
 
+static bool has_shrunk(const struct store_stats *stats)
+{
+	return stats->shrinks > 20;
+}
+
+static void test_shrinking(void)
+{
+	static const struct scenario scenario = {.size = 64 * MIB,
+						 .on_full = STORE_REJECT,
+						 .keys = 500,
+						 .keys_at_first = 500,
+						 .fillers = TEST_HAS_SANITIZER ? 5000 : 15000,
+						 .kept_of_two = 1,
+						 .longest = 40000,
+						 .deletes = 30,
+						 .expiries = 30,
+						 .is_enough = has_shrunk};
+	run(&scenario);
+}
+
 static const struct test tests[] = {
 	{"updated_deleted_expired", test_updated_deleted_expired, 0, 200},
 	{"evicted", test_evicted, 0, 200},
 	{"growing", test_growing, 0, 200},
+	{"shrinking", test_shrinking, 0, 200},
 };
 
 int main(int argc, char **argv)
