@@ -224,8 +224,11 @@ static void read_on(void *argument)
 {
 	struct server *server = argument;
 	kv_client_options_t options = {.timeout_ms = 1000};
-	kv_client_t *client = client_open(server, &options);
+	kv_client_t *client;
 
+	/* The server may be killed just then. */
+	while (client_try(server, &options, &client) != KV_OK)
+		kv_client_destroy(client);
 	while (!atomic_load(&shared->stops)) {
 		unsigned written = atomic_load(&shared->written);
 		char value[16];

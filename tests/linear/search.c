@@ -89,8 +89,9 @@ static enum mark mark_of(const struct model_op *op)
 
 /*
  * Whether an optional operation is of use after another one. A delete before a put is, because
- * versions may begin anew then. A counter before a cas is, because it may have the version. But
- * what was written or counted need not have been if it is overwritten or deleted whatever it is.
+ * versions may begin anew then. A counter before a cas or a delete of a version is, because it may
+ * have the version: counting may give it a new one. But what was written or counted need not have
+ * been if it is overwritten or deleted whatever it is.
  */
 static bool may_follow(const struct model_op *op, enum mark last)
 {
@@ -101,7 +102,7 @@ static bool may_follow(const struct model_op *op, enum mark last)
 	case HISTORY_CAS:
 		return last == MARK_CERTAIN || last == MARK_COUNT;
 	case HISTORY_DELETE_IF_VERSION:
-		return last == MARK_CERTAIN || last == MARK_WRITE;
+		return last != MARK_DELETE;
 	case HISTORY_INCR:
 	case HISTORY_COUNTER_CAS:
 		return last != MARK_WRITE;

@@ -632,7 +632,7 @@ def test_prompt_answers():
         assert lines == [
             "first", f"OK (new version: {new})", f"CAS FAILED (current version: {new})",
             "newvalue", "OK", "(nil)", "(nil)", "ERROR: unknown command 'frobnicate': help lists "
-            "all", "ERROR: usage: put KEY VALUE [--ttl TIME] [--if-absent]",
+            "all", "ERROR: usage: put KEY VALUE [--ttl TIME] [--if-absent | --replace]",
             "ERROR: unknown command 'putt': did you mean put?",
             "ERROR: unknown command 'gte': did you mean get?", "#b"], result.stdout
         result = run("kv-client", "-p", server.port, "sacn")
@@ -1012,7 +1012,7 @@ def test_bash_completion():
                  (["kv-client", "--log-level", "d"], "debug"),
                  (["kv-client", "--log-level", "=", "d"], "debug"),
                  (["kv-client", "--key-file", path[:-2]], path),
-                 (["kv-client", "put", "k", "v", "--"], "--json --ttl --if-absent"),
+                 (["kv-client", "put", "k", "v", "--"], "--json --ttl --if-absent --replace"),
                  (["kv-client", "put", "k", "@" + path[:-2]], "@" + path),
                  (["kv-client", "put", "k", "@", path[:-2]], path),
                  (["kv-client", "get", "k", "--output", path[:-2]], path),
