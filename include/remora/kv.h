@@ -226,7 +226,7 @@ void kv_free(void *value);
  * pieces. Between them fn is called, by the thread that called: `done` of `total` bytes have been
  * sent, or are here. If it returns false the call ends with KV_CANCELED: a put leaves what was
  * there, unless the old value had to go first (may_lose_old above). It must not use the client.
- * NULL, the default: nobody is told. */
+ * NULL, the default: no function is called. */
 typedef bool (*kv_progress_fn)(void *context, uint64_t done, uint64_t total);
 void kv_client_set_progress(kv_client_t *client, kv_progress_fn fn, void *context);
 

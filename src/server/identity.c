@@ -39,9 +39,9 @@ static bool is_same(const struct session *a, const struct session *b)
 
 static bool is_anonymous(const struct session *session)
 {
-	static const uint8_t nobody[KV_CLIENT_ID_SIZE];
+	static const uint8_t anonymous[KV_CLIENT_ID_SIZE];
 
-	return memcmp(session->client_id, nobody, sizeof(nobody)) == 0;
+	return memcmp(session->client_id, anonymous, sizeof(anonymous)) == 0;
 }
 
 void identities_init(struct identities *identities)

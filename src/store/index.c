@@ -160,7 +160,7 @@ struct index_lock index_lock(struct index *index, struct index_guard *guard, uin
 	atomic_signal_fence(memory_order_seq_cst);
 	while (!lock_home(index, hash, &lock))
 		cpu_relax();
-	/* Release: whoever sees it clear sees all that was done to buckets found before. */
+	/* Release: a thread that sees it clear sees all that was done to buckets found before. */
 	atomic_store_explicit(&guard->is_set, false, memory_order_release);
 	return lock;
 }

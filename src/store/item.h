@@ -83,7 +83,7 @@ uint64_t item_checksum(uint64_t offset, uint64_t version, uint64_t expiry, uint6
 		       uint64_t body_hash);
 
 /*
- * The header of an item, copied. Each word is loaded once, and whoever checks an item uses this
+ * The header of an item, copied. Each word is loaded once, and all checks of an item use this
  * copy from then on: the memory may belong to a server that changes it meanwhile, and a length that
  * is loaded again after it was checked may be another one.
  */
@@ -111,7 +111,7 @@ bool item_has_checksum(const struct item_header *header, uint64_t offset, uint64
  * what was checked; it is written only if true. The bytes may change meanwhile: then the answer
  * means nothing, but nothing beyond `room` is read. */
 bool item_take(const struct item *item, uint64_t offset, uint64_t room, struct item_header *header);
-/* The same, for memory that nobody changes. */
+/* The same, for memory that does not change. */
 bool item_is_complete(const struct item *item, uint64_t offset, uint64_t room);
 
 #endif

@@ -107,7 +107,7 @@ struct store_header {
 	_Atomic uint64_t shrinks;
 	/* All versions below this one may have been given out. */
 	_Alignas(64) _Atomic uint64_t next_version;
-	/* Store time of the last store_tick(). Whoever has mapped the arena sees by its changing
+	/* Store time of the last store_tick(). A process with the arena mapped sees by its changing
 	 * that the store's process lives and runs. 0: there was none yet. */
 	_Atomic uint64_t tick_ms;
 };
